@@ -47,7 +47,10 @@ class StoreGroups:
 
     @cached_property
     def _consumers(self) -> ConsumerGroups:
-        return ConsumerGroups(CommitLog(self._layout), self._warn, self._tables(), pop=self._client is None)
+        log, client = CommitLog(self._layout), self._client
+        if client is None:
+            return ConsumerGroups(log, self._warn, wanted=self._wanted)
+        return ConsumerGroups(log, self._warn, client.tables(), wanted=self._wanted, pop=False)
 
     def holds_messages(self, queue_ids: Collection[int] = ()) -> bool:
         """Whether POP consumers hold messages, of all queues or those with an id."""

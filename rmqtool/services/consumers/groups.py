@@ -4,7 +4,7 @@ Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeSt
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from formats.config.files import OffsetTable, QueueOffset
 from formats.model.topics import TopicConfig
 from formats.topics import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, SYSTEM_TOPICS
+from formats.variants.pop import REVIVE_GROUP
 from rmqtool.contract import PlainRow, PlainRows
 from rmqtool.services.lookup.configs import Warn, group_offsets, groups_of, sort_tables, topics_of
 from rmqtool.services.lookup.queue_messages import TopicQueues, warn_of_unbuilt
@@ -141,16 +142,27 @@ class ConsumerGroups:
 
     Args:
         offsets: replace those in ``consumerOffset.json``, for example those of a broadcasting client.
+        wanted: whether the offsets of a group in a topic are part of the answer.
         pop: count messages held by POP consumers; not for a broadcasting client.
     """
 
     def __init__(
-        self, log: CommitLog, warn: Warn, offsets: Iterable[OffsetTable] | None = None, *, pop: bool = True
+        self,
+        log: CommitLog,
+        warn: Warn,
+        offsets: Iterable[OffsetTable] | None = None,
+        *,
+        wanted: Callable[[str, str], bool] = lambda _group, _topic: True,
+        pop: bool = True,
     ) -> None:
         self.log, self._warn = log, warn
         self._offsets: dict[str, list[OffsetTable]] = {}  # by group, sorted by topic
+        revived: list[OffsetTable] = []  # kept, as the file may have millions of offsets: it is read once
         for table in sort_tables(group_offsets(log.layout, warn) if offsets is None else offsets):
-            self._offsets.setdefault(table.group, []).append(table)
+            if table.group == REVIVE_GROUP:
+                revived.append(table)
+            if wanted(table.group, table.topic):
+                self._offsets.setdefault(table.group, []).append(table)
         self.topics = topics_of(log.layout, warn)
         self.groups = groups_of(log.layout, warn)
         self.queues = TopicQueues(log.layout)
@@ -158,7 +170,7 @@ class ConsumerGroups:
         self._tier = Tier.of(log.layout)
         self._topics: dict[str, _Topic] = {}
         self._begins: dict[tuple[str, int], int] = {}
-        self._in_flight = MessagesInFlight(log, 0, warn, self.queues).counts() if pop else Counter[Key]()
+        self._in_flight = MessagesInFlight(log, 0, warn, self.queues, revived).counts() if pop else Counter[Key]()
 
     def held_queues(self) -> Iterator[Key]:
         """Queues of groups whose POP consumers hold messages."""

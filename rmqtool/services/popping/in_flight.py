@@ -9,11 +9,12 @@ broker.pop.PopConsumerService; clients-and-live-admin 1.6 to 1.10.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
+from formats.config.files import OffsetTable
 from formats.config.files_of_5 import ConsumerOrderInfos
 from formats.errors import FormatError
 from formats.message.properties import KEYS, REAL_TOPIC, TAGS, parse, split_keys
@@ -100,10 +101,19 @@ class MessagesInFlight:
 
     Args:
         now: ms, to tell which messages are still invisible.
+        revived: offsets of the group that reads the revive topics, if they were read already; there may be millions of
+            others in their file.
     """
 
-    def __init__(self, log: CommitLog, now: int, warn: Warn, topics: TopicQueues | None = None) -> None:
-        self.log, self.now, self.warn = log, now, warn
+    def __init__(
+        self,
+        log: CommitLog,
+        now: int,
+        warn: Warn,
+        topics: TopicQueues | None = None,
+        revived: Iterable[OffsetTable] | None = None,
+    ) -> None:
+        self.log, self.now, self.warn, self._revived = log, now, warn, revived
         self.topics = topics or TopicQueues(log.layout)
         if topics is None:
             warn_of_unbuilt(log, warn)
@@ -121,7 +131,7 @@ class MessagesInFlight:
                 later.
         """
         topics = self.topics.topics(REVIVE_PREFIX)
-        offsets = offsets_of(known_offsets(self.log.layout, self.warn)) if topics else {}
+        offsets = offsets_of(self._read_revived()) if topics else {}
         for topic in topics:
             for queue in self.topics.of(topic):
                 # the offset is that of the last finished record, so a broker continues after it
@@ -145,6 +155,11 @@ class MessagesInFlight:
                 event = self._read(waiting.properties, waiting.record.body, waiting.physical_offset)
                 if event is not None:
                     yield PopRecord(event, waiting.physical_offset, waiting.record.born_timestamp, waits=True)
+
+    def _read_revived(self) -> Iterable[OffsetTable]:
+        if self._revived is not None:
+            return self._revived
+        return (table for table in known_offsets(self.log.layout, self.warn) if table.group == pop.REVIVE_GROUP)
 
     @cached_property
     def stored(self) -> list[PopStoreRecord]:
