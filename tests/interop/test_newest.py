@@ -14,6 +14,8 @@ from rmqtool import Store
 from rmqtool.store.config.release import release_of
 from rmqtool.store.layout.paths import StoreLayout
 from tests.amounts import by_turns
+from tests.cli.running import rmqtool
+from tests.conftest import Unpacked
 from tests.interop import broker as brokers
 from tests.interop import test_serve
 from tests.interop.broker import Broker
@@ -85,6 +87,45 @@ def test_older_clients_and_then_a_real_broker(
         assert got == Counter({*wanted, "more"})
         clients.stop()
         assert serving.end()[0] == 0
+
+
+@by_turns(17)
+@pytest.mark.parametrize("made", ["salvaged", "imported", "appended"])
+@pytest.mark.parametrize("version", ["5.3.3", NEWEST])
+def test_a_store_without_its_topics_is_drained(
+    version: str, made: str, request: pytest.FixtureRequest, golden_copy: Unpacked, tmp_path: Path
+) -> None:
+    clients: Broker = request.getfixturevalue("newest_clients" if version == NEWEST else "clients_5")
+    old, store = golden_copy("broker"), tmp_path / "new"  # a whole broker of 4.9.8 wrote it
+    for table in old.glob("config/topics.json*"):
+        table.unlink()
+    if made == "salvaged":
+        assert rmqtool("salvage", old, store).code == 0
+    else:
+        rows = tmp_path / "rows.ndjson"
+        rows.write_text(rmqtool("commitlog", "dump", old, "--topic", "Orders", "-o", "ndjson").out)
+        if made == "appended":
+            assert rmqtool("init", store).code == 0
+        assert rmqtool("import" if made == "imported" else "append", store, rows).code == 0
+    for table in store.glob("config/topics.json*"):
+        table.unlink()
+    with Store(store) as opened:
+        wanted = {message.physical_offset for message in opened.messages() if message.topic == "Orders"}
+    assert len(wanted) == 420
+    with Serving(store) as serving:
+        clients.connect(serving.namesrv, serving.broker)
+        clients.ask("consume", group="drains", topic="Orders", failures=0, most=1, level=0)
+        seen = clients.wait_for(lambda rows: {row["physicalOffset"] for row in rows} >= wanted)
+        assert Counter(row["physicalOffset"] for row in seen) == Counter(wanted)
+        for n in range(8):
+            assert clients.ask("send", topic="Orders", keys=f"more-{n}", queueId=n % 4)["status"] == "SEND_OK"
+        seen = clients.wait_for(lambda rows: len(rows) >= len(wanted) + 8)
+        assert Counter(row["keys"] for row in seen if row["keys"].startswith("more-")) == Counter(
+            f"more-{n}" for n in range(8)
+        )
+        clients.stop()
+        assert serving.end()[0] == 0
+    assert rmqtool("check", store, "--severity", "error").code == 0
 
 
 @by_turns(17)
