@@ -138,6 +138,8 @@ def test_repairs_load_only_what_they_do(golden: Unpacked, tmp_path: Path) -> Non
         (["recover", store, "--dry-run"], {"rmqtool.services.lookup.info", "rmqtool.store.check", "secrets"}),
         (["rebuild", store, "index", "-n"], {"rmqtool.store.builders.config_doctor", "rmqtool.store.check"}),
         (["salvage", store, str(tmp_path / "new")], {"rmqtool.store.repair.rebuild"}),
+        (["check", store], {"numpy.ma", "rich"}),
+        (["evidence", store, str(tmp_path / "facts.tar.gz")], {"numpy.ma", "rich"}),
         (["retention", store], {"rmqtool.store.append.live", "rmqtool.store.changes", "rich"}),
         (["report", "traffic", store], {"rmqtool.services.lookup.info", "rmqtool.store.check", "pyspark"}),
     ):

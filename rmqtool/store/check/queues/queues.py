@@ -198,7 +198,7 @@ class QueueCheck:
         reasons = np.full(len(position), BEHIND, object)
         if queue.files:
             reasons[which < 0] = BEFORE
-        for number in np.unique(which[which >= 0]).tolist():
+        for number in np.flatnonzero(np.bincount(which[which >= 0])).tolist():  # np.unique would load numpy.ma
             file = queue.files[number]
             rows = np.flatnonzero((which == number) & (ordinals - file.first < file.capacity))
             if not len(rows):
