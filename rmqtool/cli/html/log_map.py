@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmqtool.cli.html.words import clean, moment_text, number_text
-from rmqtool.cli.render.console import size_text
+from rmqtool.cli.render.text import size_text
 from rmqtool.services.overview.overview import Overview
 from rmqtool.services.usage.contents import Cell, Contents, FileRow
 from rmqtool.store.log.shape import LogShape

@@ -9,7 +9,7 @@ from rmqtool.cli.html.charts import Series, draw_lines, lay_bars, stack_bars
 from rmqtool.cli.html.log_map import COLOURS, LogMap
 from rmqtool.cli.html.words import age_text, clean, moment_text, number_text, short_moment_text, span_text
 from rmqtool.cli.read.show_steps import sentence
-from rmqtool.cli.render.console import size_text
+from rmqtool.cli.render.text import size_text
 from rmqtool.cli.render.times import chosen_zone
 from rmqtool.services.delays.delays import DelayLevel
 from rmqtool.services.overview.overview import GroupSummary, LetterSummary, Overview, TopicSummary

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from rmqtool.cli.render.console import console, facts_table, size_text, table, text
+from rmqtool.cli.render.console import console, facts_table, table, text
 from rmqtool.cli.render.output import Column
+from rmqtool.cli.render.text import size_text
 from rmqtool.cli.render.times import time_text
 from rmqtool.words import command_line
 

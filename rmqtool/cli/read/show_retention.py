@@ -1,6 +1,7 @@
 """The answer of ``retention`` for people."""
 
-from rmqtool.cli.render.console import console, facts_table, size_text, table, text
+from rmqtool.cli.render.console import console, facts_table, table, text
+from rmqtool.cli.render.text import size_text
 from rmqtool.cli.render.times import time_text
 from rmqtool.services.usage.retention import DAY, Retention, UnreadLoss
 from rmqtool.words import counted

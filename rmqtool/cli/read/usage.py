@@ -151,9 +151,8 @@ def _sort(rows: list[dict[str, Any]], order: UsageOrder, names: tuple[str, ...])
 
 
 def _columns(by: UsageBy, rows: list[dict[str, Any]]) -> "list[Column]":
-    from rmqtool.cli.render.console import size_text
     from rmqtool.cli.render.output import Column
-    from rmqtool.cli.render.text import bar
+    from rmqtool.cli.render.text import bar, size_text
     from rmqtool.cli.render.times import iso_utc
 
     weight = "allocated" if by is UsageBy.part else "bytes"
@@ -184,16 +183,15 @@ def _columns(by: UsageBy, rows: list[dict[str, Any]]) -> "list[Column]":
 
 
 def _size(name: str) -> "Column":
-    from rmqtool.cli.render.console import size_text
     from rmqtool.cli.render.output import Column
+    from rmqtool.cli.render.text import size_text
 
     return Column(name, lambda row: size_text(row[name]), right=True)
 
 
 def _sum_up(rows: list[dict[str, Any]], by: UsageBy) -> None:
     """Print on stderr the sum of all rows, including those not shown."""
-    from rmqtool.cli.render.console import size_text
-    from rmqtool.cli.render.text import note
+    from rmqtool.cli.render.text import note, size_text
     from rmqtool.words import counted
 
     what = "file" if by is UsageBy.part else "message"

@@ -68,16 +68,6 @@ def facts_table(rows: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
-def size_text(size: int) -> str:
-    """Bytes with a unit."""
-    value = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
-
-
 def say(out: Console, line: str, style: str = "", indent: str = "") -> None:
     """Write a line, wrapped to the terminal."""
     columns = out.width if out.width < NO_WIDTH else None

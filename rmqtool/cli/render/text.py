@@ -202,3 +202,13 @@ def cut_to(text: str, width: int) -> str:
 def bar(value: int, most: int, width: int) -> str:
     """A bar for a value, in proportion to ``most``, which has ``width`` cells; every positive value has one."""
     return "█" * max(round(width * value / most), value > 0) if most else ""
+
+
+def size_text(size: int) -> str:
+    """Bytes with a unit."""
+    value = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1024
+    return f"{value:.1f} TiB"

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from rmqtool.cli.render.console import console, facts_table, say, say_step, size_text, table, text
+from rmqtool.cli.render.console import console, facts_table, say, say_step, table, text
 from rmqtool.cli.render.output import Column, write_all, write_object, writer
 from rmqtool.cli.render.parts import PARTS
+from rmqtool.cli.render.text import size_text
 from rmqtool.store.recovery.report import RecoveryReport
 from rmqtool.words import command_line, counted, with_store
 

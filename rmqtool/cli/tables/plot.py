@@ -114,7 +114,7 @@ def spark(values: list[int]) -> str:
 
 def _label(plot: Plot, at: int) -> str:
     if plot.step is None:
-        from rmqtool.cli.render.console import size_text
+        from rmqtool.cli.render.text import size_text
 
         return size_text(1 << max(at - 1, 0))
     from rmqtool.cli.render.times import iso_utc
