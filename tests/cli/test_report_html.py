@@ -1,5 +1,6 @@
 """``report html``: one file, valid, without scripts and network, whatever names a store has; looked at in a browser."""
 
+import errno
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from formats.message.build import compose, pack
 from rmqtool.services.overview.overview import look_over
+from rmqtool.store.disk import outputs
 from rmqtool.store.layout.paths import StoreLayout
 from tests.amounts import by_turns
 from tests.cli.running import rmqtool
@@ -165,6 +167,18 @@ def test_a_file_needs_its_directory(words: tuple[str, ...], golden: Unpacked, tm
 def test_a_store_is_made_with_the_directories_above(command: str, golden: Unpacked, tmp_path: Path) -> None:
     assert rmqtool(command, golden("clean"), tmp_path / "no" / "such" / "new").code == 0
     assert [path.name for path in (tmp_path / "no" / "such").iterdir()] == ["new"]
+
+
+@pytest.mark.parametrize("command", [("report", "html"), ("evidence",)])
+def test_a_full_disk_is_named_with_the_file(
+    command: tuple[str, ...], golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make_file(_path: str, _data: bytes) -> bool:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(outputs, "make_file", make_file)
+    result = rmqtool(*command, golden("clean"), tmp_path / "out")
+    assert (result.code, result.err) == (3, f"error: {tmp_path}/out: cannot be written: No space left on device\n")
 
 
 def test_not_into_the_store(golden_copy: Unpacked) -> None:

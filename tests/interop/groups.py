@@ -478,11 +478,9 @@ def judge(group: Group, life: Life, report: list[str], *, advised: bool = False)
             if row["store"] == store and row["what"] != "damaged"
             for at in range(row["fromOffset"], row["toOffset"])
         }
-        report.append(f"{Path(store).name} alone has {len(own)}, acknowledged: {sorted({*named.values()})}")
-        wrong += [
-            f"{message} is in {store} alone, and the report does not say so"
-            for message in own - {message for message in own if message[:3] in named}
-        ]
+        said = {message: named.get(message[:3]) for message in own}
+        report.append(f"{Path(store).name} alone has {len(own)}, acknowledged: {sorted({*map(str, said.values())})}")
+        wrong += [f"{message}: the report says {word!r} of it" for message, word in said.items() if word != "no"]
     first = next(name for name, node in group.nodes.items() if str(node.store) == advice["store"])
     changed = carry_out(advice["steps"]) if advised else set()
     if changed:

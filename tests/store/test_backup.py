@@ -151,6 +151,19 @@ def test_unchanged_files_are_linked(golden_copy: Unpacked, tmp_path: Path) -> No
     assert content(tmp_path / "restored") == content(store)
 
 
+def test_a_directory_keeps_its_own_name(golden: Unpacked, golden_copy: Unpacked, tmp_path: Path) -> None:
+    store, home = golden_copy("clean"), tmp_path / "backups"
+    for name, to in (("again", "."), ("also", "consumequeue"), ("config/again", ".."), ("linked", "../elsewhere")):
+        (store / name).symlink_to(to)
+    (store.parent / "elsewhere").mkdir()
+    (store.parent / "elsewhere" / "notes").touch()
+    backup(store, home)
+    restore(str(home), str(tmp_path / "restored"))
+    restored = content(tmp_path / "restored")
+    assert restored.pop("linked/notes")
+    assert restored == content(golden("clean"))
+
+
 def test_what_changed_since_in_an_earlier_backup_is_not_linked(golden: Unpacked, tmp_path: Path) -> None:
     store, home = golden("broker"), tmp_path / "backups"
     first = backup(store, home)

@@ -96,7 +96,12 @@ class Sources:
         apart = {os.path.realpath(path) for path in self._layout.commit_log_paths} if not self._dledger else set()
         if apart:
             yield from self._log_files(None)
-        yield from self._walk(self._layout.root, "", apart)
+        links: list[tuple[str, str]] = []
+        apart.add(os.path.realpath(self._layout.root))
+        yield from self._walk(self._layout.root, "", apart, links)
+        for path, name in links:  # which grows; last, so that a directory keeps its own name
+            if os.path.realpath(path) not in apart:
+                yield from self._walk(path, f"{name}/", apart, links)
 
     @property
     def _dledger(self) -> bool:
@@ -116,13 +121,21 @@ class Sources:
             sealed = None if end is None else file.base != last
             yield SourceFile(f"commitlog/{os.path.basename(file.path)}", file.path, stop, sealed)
 
-    def _walk(self, folder: str, prefix: str, apart: set[str]) -> Iterator[SourceFile]:
+    def _walk(self, folder: str, prefix: str, apart: set[str], links: list[tuple[str, str]]) -> Iterator[SourceFile]:
+        """The files below a directory.
+
+        Args:
+            apart: real paths of directories that are not walked; those that were are added.
+            links: path and name of links to directories are added.
+        """
+        apart.add(os.path.realpath(folder))
         for entry in list_dir(folder):
             name = prefix + entry.name
             if entry.is_dir():
-                if os.path.realpath(entry.path) not in apart:
-                    apart.add(os.path.realpath(entry.path))  # a link to a parent directory would recurse forever
-                    yield from self._walk(entry.path, name + "/", apart)
+                if os.path.islink(entry.path):
+                    links.append((entry.path, name))
+                elif os.path.realpath(entry.path) not in apart:
+                    yield from self._walk(entry.path, name + "/", apart, links)
             elif not entry.is_file():
                 self.warnings.append(f"{entry.path}: not a file, and not in the backup")
             elif name not in _NOT_COPIED:

@@ -2,7 +2,7 @@
 
 import os
 
-from rmqtool.errors import Refused
+from rmqtool.errors import Refused, UnreadableStore
 from rmqtool.store.disk.new_files import make_file
 from rmqtool.store.disk.remote import place_of
 
@@ -33,9 +33,13 @@ def write_output(out: str, data: bytes) -> None:
 
     Raises:
         Refused: something is there by now.
-        OSError: it cannot be written.
+        UnreadableStore: it cannot be written.
     """
-    if not make_file(os.path.abspath(out), data):
+    try:
+        made = make_file(os.path.abspath(out), data)
+    except OSError as err:
+        raise UnreadableStore(f"{out}: cannot be written: {os.strerror(err.errno or 0)}") from err
+    if not made:
         raise _exists(out)
 
 
