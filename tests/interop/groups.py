@@ -255,8 +255,8 @@ def live_classic(group: Group, rng: Random, life: Life) -> None:
 def live_parted(group: Group, rng: Random, life: Life) -> None:
     """The leader is cut off with messages that no other member gets; these elect another one, and get others.
 
-    The others are killed before these messages: what waits in the socket of a process that is only stopped reaches it
-    when it goes on.
+    The others are stopped, and killed when the leader is stopped too: what waits in their sockets is gone then, and
+    the leader has not seen their connections end.
     """
     names = [*group.nodes]
     group.start(*names)
@@ -265,10 +265,12 @@ def live_parted(group: Group, rng: Random, life: Life) -> None:
     others = [name for name in names if name != leader]
     for topic in TOPICS:  # which nobody can be asked for later
         group.running[leader].ask("topic", topic=topic)
-    group.kill(*others)
+    group.pause(*others)
     send(group, life, "alone-", rng.randrange(3, 12), "oneway")
     time.sleep(1)
     group.pause(leader)
+    for name in others:
+        group.cut_off.pop(name).kill()
     alone = {message for message in messages_of(group.nodes[leader]) if message[3].startswith(b"alone-")}
     assert alone, "the leader has no messages of its own"
     group.start(*others)
