@@ -498,6 +498,26 @@ def test_backups_are_overwritten_too(live: bool, golden_copy: Unpacked, tmp_path
     assert redact_backups(str(home), CHOSEN, ()).messages == []
 
 
+@by_turns(3)
+@pytest.mark.parametrize(("case", "name"), [(case, name) for case, name, _places in KINDS])
+def test_backups_of_every_kind(case: str, name: str, golden: Unpacked, tmp_path: Path) -> None:
+    if name:
+        node = roles.unpack(case, name, tmp_path)
+        (node.store / "abort").unlink()
+        layout = StoreLayout(str(node.store), load(str(node.conf)))
+    else:
+        layout = layout_of(golden(case))
+    ids, bodies = choose(layout)
+    home = tmp_path / "backups"
+    for incremental in (False, True):
+        create_backup(layout, str(home), never, incremental=incremental)
+    assert files_with(home, bodies)
+    report = redact_backups(str(home), EVERYTHING, ids, conf=layout.conf)
+    assert report.applied
+    assert files_with(home, bodies) == []
+    assert list(verify(str(home))) == []
+
+
 def test_redaction_of_backups_killed_anywhere(
     golden: Unpacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from rmqtool.services.redaction.redact import (
     Redacted,
     RedactionReport,
     check_properties,
+    folders_of,
     make_plan,
     remove_previous,
     stage,
@@ -109,7 +110,7 @@ class _Run:
         if dry_run:
             return self._report(name, make_plan(*self._question(layout))[0])
         manifest = os.path.join(self._home.path_of(name), MANIFEST)
-        with changing(layout, GONE, named=[manifest]) as change:
+        with changing(layout, GONE, named=[manifest], folders=folders_of(layout)) as change:
             backup = self._home.read(name)
             plan, patches = make_plan(*self._question(layout))
             report = self._report(name, plan)

@@ -165,7 +165,7 @@ def redact(
     if dry_run:
         return make_plan(layout, selection, ids, properties, warnings)[0]
     command = KEPT if keep_backup else GONE
-    with changing(layout, command, backup, folders=_folders(layout)) as change:
+    with changing(layout, command, backup, folders=folders_of(layout)) as change:
         report, patches = make_plan(layout, selection, ids, properties, warnings)
         hold_to_plan(layout.root, shown and (shown.messages, shown.cleared), (report.messages, report.cleared))
         for file, changes in patches:
@@ -178,7 +178,7 @@ def redact(
     return replace(report, applied=bool(patches), backup=folder if keep_backup else None)
 
 
-def _folders(layout: StoreLayout) -> list[str]:
+def folders_of(layout: StoreLayout) -> list[str]:
     """Directories that few commands change: of a DLedger log and of a tier."""
     return list(filter(None, (*layout.dledger_paths(), tiered_folder(layout))))
 
