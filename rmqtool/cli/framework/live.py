@@ -101,9 +101,9 @@ def _with_name_servers(command: Entry, args: list[str], takes_value: set[str]) -
         else:
             check_scheme(word)
             places.append(at)
-    at = next((at for at in places if _is_live(args[at])), None)
-    if at is None or (command.arguments == ["store"] and len(places) == 1):
+    target = next((place for place in places if _is_live(args[place])), None)
+    if target is None or (command.arguments == ["store"] and len(places) == 1):
         return args  # what stands alone there is taken for the store
     if any(option.partition("=")[0] == "--namesrv" for option in args):
-        raise BadValue(f"{args[at]}: give a target or --namesrv, not both")
-    return ["--namesrv", args[at], *args[:at], *args[at + 1 :]]
+        raise BadValue(f"{args[target]}: give a target or --namesrv, not both")
+    return ["--namesrv", args[target], *args[:target], *args[target + 1 :]]
