@@ -1,5 +1,7 @@
 """Compiled and plain decoding give the same batches, tallies and positions, whatever is in the log."""
 
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from itertools import count
@@ -16,6 +18,7 @@ from formats.message.build import build_blank, pack
 from formats.message.read import Record
 from formats.primitives import COMPRESSED
 from rmqtool.analytics.ranges.splits import plan
+from rmqtool.analytics.table import arrow
 from rmqtool.analytics.table.arrow import batches
 from rmqtool.analytics.table.choice import MessageChoice
 from rmqtool.analytics.table.column_reader import ColumnReader
@@ -27,7 +30,6 @@ from rmqtool.errors import BadValue
 from rmqtool.kernels.arrow import gather, offset_ids
 from rmqtool.kernels.tables.messages import ID_SPACE, Texts
 from rmqtool.store.disk.segments import Segment
-from rmqtool.store.dispatch import batch as dispatch
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.log.records import next_record
@@ -265,13 +267,27 @@ def test_times_out_of_range_count_where_they_show(file_of: File) -> None:
 def test_a_split_is_read_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (split,), _none = plan(CommitLog(store_of(tmp_path, log_of(["A", "B"]))))
     told = []
-    for bulk in (1 << 20, 64):
-        monkeypatch.setattr(dispatch, "BULK_BYTES", bulk)
+    for in_pieces in (True, False):
+        monkeypatch.setattr(arrow, "is_entries", lambda _view, in_pieces=in_pieces: in_pieces)
         monkeypatch.setattr(RowReader, "read", lambda self, *args, **options: told.append("plain") or iter(()))
         tally = SplitTally()
         rows = sum(batch.num_rows for batch in batches(split, ALL, tally))
         told.append(rows)
     assert told == ["plain", 0, 2]
+
+
+def test_a_worker_does_not_load_pandas(tmp_path: Path) -> None:
+    """It would take longer than all else at the start of a Spark worker."""
+    store_of(tmp_path, log_of(["A", "B"]))
+    code = (
+        "import sys, pyspark.worker; from rmqtool.analytics.source.tables_source import RocketMQSource as Source; "
+        "from pyspark.sql.datasource import CaseInsensitiveDict as Options; "
+        f"source = Source(Options({{'path': {str(tmp_path / 'store')!r}}})); reader = source.reader(source.schema()); "
+        "count = sum(rows.num_rows for part in reader.partitions() for rows in reader.read(part)); "
+        "print(count, 'pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "2 False\n"
 
 
 @pytest.mark.parametrize("columns", [[], ["topic", "topic"], ["Topic"]])

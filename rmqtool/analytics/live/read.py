@@ -12,6 +12,7 @@ from rmqtool.analytics.live.bulk import BulkMessages, BulkPuller
 from rmqtool.analytics.live.options import LiveRequest
 from rmqtool.analytics.live.positions import Range
 from rmqtool.analytics.live.queues import DataLoss, Queues, connected
+from rmqtool.analytics.table.arrays import repeat
 from rmqtool.analytics.table.arrow import BATCH_BYTES
 from rmqtool.analytics.table.column_reader import ColumnBatch
 from rmqtool.analytics.table.record_block import PulledBlock
@@ -195,8 +196,8 @@ def _read_range(
     rows = _Rows(own, tally)
 
     def fit(batch: pa.RecordBatch) -> pa.RecordBatch:
-        broker = pa.scalar(part.queue.broker_name, BROKER.type)
-        arrays = [pa.repeat(broker, batch.num_rows) if name == BROKER.name else batch.column(name) for name in columns]
+        broker = repeat(part.queue.broker_name, batch.num_rows)
+        arrays = [broker if name == BROKER.name else batch.column(name) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     with connected(request.target) as (loop, cluster):

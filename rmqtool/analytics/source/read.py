@@ -16,6 +16,7 @@ from rmqtool.analytics.remote.meter import METER
 from rmqtool.analytics.source.filter import Wanted
 from rmqtool.analytics.source.plan import Piece, ReadRequest, pieces
 from rmqtool.analytics.source.tables import SCHEMAS, rows_of
+from rmqtool.analytics.table.arrays import repeat
 from rmqtool.analytics.table.arrow import BATCH_BYTES, MessageChoice, SplitTally, batches
 from rmqtool.analytics.table.schema import BROKER
 from rmqtool.store.disk.mapping import need_all
@@ -102,7 +103,7 @@ def _read_piece(piece: Piece, columns: Sequence[str], counters: Counters) -> Ite
     for batch in batches:
         counters.rows += batch.num_rows
         arrays = [
-            pa.repeat(pa.scalar(piece.store.broker.encode("utf-8", "replace").decode(), BROKER.type), batch.num_rows)
+            repeat(piece.store.broker.encode("utf-8", "replace").decode(), batch.num_rows)
             if name == BROKER.name
             else batch.column(name)
             for name in columns

@@ -1,7 +1,8 @@
 """The messages of a split as Arrow record batches of the message schema, in bounded memory.
 
-Large splits are read by compiled code (:mod:`rmqtool.analytics.table.column_reader`), small ones record by record
-(:mod:`rmqtool.analytics.table.row_reader`), with the same result.
+Splits are read by compiled code (:mod:`rmqtool.analytics.table.column_reader`), except small ones of files that are
+fetched in parts, or not in one piece: those record by record (:mod:`rmqtool.analytics.table.row_reader`), with the same
+result.
 """
 
 from collections.abc import Generator, Sequence
@@ -17,7 +18,7 @@ from rmqtool.analytics.table.views import VIEW_SCHEMA
 from rmqtool.store.disk.remote import Partial
 from rmqtool.store.disk.segments import Segment
 from rmqtool.store.dispatch.batch import is_bulk
-from rmqtool.store.log.records import next_record
+from rmqtool.store.log.records import is_entries, next_record
 
 __all__ = ["BATCH_BYTES", "MessageChoice", "SplitTally", "batches"]
 
@@ -54,11 +55,12 @@ def batches(
     file = file or split.segment()
     view = file.map()
     tally.first = at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
-    if is_bulk(view, at, split.stop):
+    is_partial, bulk = isinstance(view.obj, Partial), is_bulk(view, at, split.stop)
+    if bulk or not (is_partial or is_entries(view)):
         from rmqtool.analytics.table.column_reader import ColumnReader
 
         # a file fetched in parts releases what has been decoded, so no views into it
-        if views and not isinstance(view.obj, Partial):
+        if views and bulk and not is_partial:
             schema, limits = VIEW_SCHEMA, BatchLimits(_VIEWED * batch_bytes)
         reader: RowReader | ColumnReader = ColumnReader(schema, choice, tally, limits)
     else:

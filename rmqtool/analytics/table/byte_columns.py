@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from rmqtool.analytics.table.arrays import strings_of, valid_of
 from rmqtool.analytics.table.record_block import Mask
 from rmqtool.kernels.arrow import gather
 from rmqtool.kernels.tables.messages import Texts
@@ -34,10 +35,11 @@ class ByteColumn:
     def finish(self) -> pa.BinaryArray:
         """Return the column and start a new one."""
         missing = np.concatenate(self._missing) if self._missing else np.zeros(0, np.bool_)
-        valid = None
-        if missing.any():
-            valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
-        buffers = [valid, pa.py_buffer(self._offsets[: self._rows + 1]), pa.py_buffer(self._data[: self._filled])]
+        buffers = [
+            valid_of(missing),
+            pa.py_buffer(self._offsets[: self._rows + 1]),
+            pa.py_buffer(self._data[: self._filled]),
+        ]
         array = pa.Array.from_buffers(pa.binary(), self._rows, buffers)
         # the next batch will probably be of similar size
         self._data = np.empty(self._filled + self._filled // 8 + 1, np.uint8)
@@ -75,4 +77,4 @@ def text_of(values: pa.BinaryArray) -> pa.StringArray:
 def each_text(values: pa.BinaryArray, text: Callable[[bytes], str]) -> pa.StringArray:
     """Convert each value to text, computing equal values only once."""
     encoded = values.dictionary_encode()
-    return pa.array(map(text, encoded.dictionary.to_pylist()), pa.string()).take(encoded.indices)
+    return strings_of(map(text, encoded.dictionary.to_pylist())).take(encoded.indices)

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from formats.primitives import host_text
+from rmqtool.analytics.table.arrays import numbers_of, repeat, strings_of
 from rmqtool.analytics.table.body_views import BodyViews
 from rmqtool.analytics.table.byte_columns import ByteColumn, each_text, text_of
 from rmqtool.analytics.table.record_block import RecordBlock
@@ -39,7 +40,7 @@ class _Numbers:
 
     def finish(self) -> pa.Array:
         values, self._parts = np.concatenate(self._parts), []
-        return pa.array(values, self._kind)
+        return numbers_of(values, self._kind)
 
 
 class _Times:
@@ -55,9 +56,8 @@ class _Times:
     def finish(self) -> pa.Array:
         values, self._parts = np.concatenate(self._parts), []
         missing = (values < MIN_TIME) | (values >= MAX_TIME)
-        count = int(np.count_nonzero(missing))
-        self._tally.times_out_of_range += count
-        return pa.array(np.where(missing, 0, values) * 1000, mask=missing if count else None).view(self._kind)
+        self._tally.times_out_of_range += int(np.count_nonzero(missing))
+        return numbers_of(np.where(missing, 0, values) * 1000, pa.int64(), missing).view(self._kind)
 
 
 class _Text:
@@ -90,7 +90,7 @@ class _Nested:
             column.add(texts)
 
     def finish(self) -> pa.Array:
-        offsets = pa.array(np.concatenate(self._ends), pa.int32())
+        offsets = numbers_of(np.concatenate(self._ends), pa.int32())
         self._ends = self._ends[:1]
         return self._convert(offsets, *(text_of(column.finish()) for column in self._columns))
 
@@ -105,7 +105,7 @@ class _Constant:
         self._rows += len(block)
 
     def finish(self) -> pa.Array:
-        array, self._rows = pa.repeat(pa.scalar(self._text, pa.string()), self._rows), 0
+        array, self._rows = repeat(self._text, self._rows), 0
         return array
 
 
@@ -122,7 +122,7 @@ class _Errors:
 
     def finish(self) -> pa.Array:
         values = map(self._errors.get, range(self._rows)) if self._errors else None
-        column = pa.nulls(self._rows, pa.string()) if values is None else pa.array(values, pa.string())
+        column = pa.nulls(self._rows, pa.string()) if values is None else strings_of(values)
         self._errors, self._rows = {}, 0
         return column
 
