@@ -35,6 +35,11 @@ def mock_broker_name(scope: str | None) -> str:
     return _MOCK_PREFIX + (scope.removeprefix("__") if scope == _GLOBAL else scope)
 
 
+def is_mock_broker(name: str) -> bool:
+    """Whether a broker's name is that of all queues of a static topic."""
+    return name.startswith(_MOCK_PREFIX)
+
+
 # -- offsets ----------------------------------------------------------------------------------------------------------
 
 

@@ -150,6 +150,25 @@ def test_a_batch_that_was_planned_before_a_kill_is_the_same_after_it(broker: Nei
     assert query.batch() == list(range(40, 48))
 
 
+def test_many_queues_are_asked_for_together(broker: Neighbour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As :func:`test_batches_have_each_message_once`, without a question about a single queue."""
+    monkeypatch.setattr(queues, "_MANY", 3)
+    monkeypatch.setattr(Puller, "_offset", None)
+    query = Query(broker, maxOffsetsPerTrigger="30")
+    query.stream.prepareForTriggerAvailableNow()
+    batches = [query.batch() for _ in range(3)]
+    assert list(map(len, batches)) == [30, 10, 0]
+    more(broker, tmp_path / "store", 40, 12, queues=6)
+    query.start()
+    batches.append(query.batch())
+    assert sorted(itertools.chain(*batches)) == list(range(52))
+    assert query.batch() == []
+    another_store(broker, tmp_path / "store", 20)
+    query.start()
+    with pytest.raises(RmqError, match=r"Again queue \d of a: "):
+        query.batch()
+
+
 def test_where_a_stream_begins(broker: Neighbour, tmp_path: Path) -> None:
     latest = Query(broker, startingOffsets="latest")
     some = Query(broker, startingOffsets='{"Again": {"a": {"0": 9, "1": "latest", "2": "latest", "3": 8}}}')

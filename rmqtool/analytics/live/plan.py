@@ -40,6 +40,7 @@ async def _bounds(
     ranges = await queues.find()
     check_named(begin, "starting", ranges)
     check_named(until, "ending", ranges)
+    await queues.ask_together(ranges)
 
     async def bounds(queue: MessageQueue) -> tuple[QueuePosition, QueuePosition]:
         start = await queues.resolve(queue, begin, "starting")
@@ -78,6 +79,7 @@ class Follower:
         boundary = self._request.begin(default)
         queues = await self._queues.find()
         check_named(boundary, "starting", queues)
+        await self._queues.ask_together(queues)
 
         async def begin(queue: MessageQueue) -> QueuePosition:
             return await self._queues.position(queue, await self._queues.resolve(queue, boundary, "starting"))
@@ -91,7 +93,9 @@ class Follower:
             before: queues that were read before, see :meth:`Queues.find`.
         """
         before = [queue for queue in before if self._request.selects(queue)]
-        return await gather(await self._queues.find(before), self._queues.end)
+        queues = await self._queues.find(before)
+        await self._queues.ask_together(queues)
+        return await gather(queues, self._queues.end)
 
     async def advance(
         self,
@@ -114,6 +118,7 @@ class Follower:
         if target is not None:
             queues = [queue for queue in queues if queue in target]
         self._queues.report_missing(before - set(queues))
+        await self._queues.ask_together(queues)
 
         async def follow(queue: MessageQueue) -> tuple[int, int | None, int]:
             if queue in start:

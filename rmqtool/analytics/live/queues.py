@@ -13,13 +13,16 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from formats.remoting.codes import ResponseCode
+from formats.remoting import headers as h
+from formats.remoting.bodies import TopicStats
+from formats.remoting.codes import RequestCode, ResponseCode
 from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.live.questions import client_options
 from rmqtool.admin.target import Target
 from rmqtool.analytics.live.options import EARLIEST, LATEST, Boundary, LiveRequest, Point
 from rmqtool.analytics.live.positions import Positions, QueuePosition
 from rmqtool.client.cluster import attempts
+from rmqtool.client.cluster.answers import body_from
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
 from rmqtool.client.cluster.loop import Loop, fast_event_loop
@@ -28,12 +31,14 @@ from rmqtool.client.consumer.proof import MadeAgain, last_at, prove
 from rmqtool.client.consumer.puller import Puller
 from rmqtool.errors import BadValue
 from rmqtool.remoting.errors import RemotingError
+from rmqtool.rules.static_topics import is_mock_broker
 from rmqtool.words import command_line
 
 T = TypeVar("T")
 K = TypeVar("K")
 _IN_FLIGHT = 64  # queues asked at the same time
-_TRUSTED = 5.0  # s that the proof of a position holds in a queue without news
+_TRUSTED = 60.0  # s that the proof of a position holds in a queue without news
+_MANY = 64  # queues; more are asked for together
 _STEP = 32  # messages looked at together, around a time
 _QUIET, _REPORTS = 5.0, 60.0  # s of waiting before it is reported, and between two reports
 
@@ -108,6 +113,7 @@ class Queues:
         self._puller = Puller(cluster)
         self._proven: dict[MessageQueue, tuple[QueuePosition, float]] = {}
         self._committed: dict[MessageQueue, int] = {}
+        self._bounds: dict[MessageQueue, tuple[int, int]] = {}  # beginnings and ends
         self._reported: dict[str, float] = {}  # when it was last said that a peer is waited for
 
     # -- asking, and waiting for who is away --------------------------------------------------------------------------
@@ -258,12 +264,44 @@ class Queues:
 
     # -- where they begin and end -------------------------------------------------------------------------------------
 
+    async def ask_together(self, queues: Collection[MessageQueue]) -> None:
+        """If there are many queues, ask each broker where all queues of a topic begin and end.
+
+        :meth:`offsets` and :meth:`end` of these queues are answered by that until this is called again. A queue without
+        an answer is then asked for itself, as are all of static topics: here brokers do not translate their offsets.
+        """
+        self._bounds = {}
+        if len(queues) <= _MANY:
+            return
+        places = {(queue.topic, queue.broker_name) for queue in queues if not is_mock_broker(queue.broker_name)}
+        for bounds in (await gather(sorted(places), self._ask_broker)).values():
+            self._bounds |= bounds
+
+    async def _ask_broker(self, place: tuple[str, str]) -> dict[MessageQueue, tuple[int, int]]:
+        topic, broker = place
+        request = self._cluster.request(RequestCode.GET_TOPIC_STATS_INFO, h.Topic(topic=topic))
+        try:
+            await self._cluster.route(topic)
+            address = self._cluster.reading_address(broker)
+            stats = body_from(TopicStats, await self._cluster.ask(address, request), address)
+        except (ClientError, RemotingError):
+            return {}
+        return {
+            MessageQueue(topic, broker, queue.queue_id): (offset.min_offset, offset.max_offset)
+            for queue, offset in stats.offset_table.items()
+            if queue.topic == topic and 0 <= offset.min_offset <= offset.max_offset
+        }
+
     async def offsets(self, queue: MessageQueue) -> tuple[int, int]:
         """The first offset of a queue, and the offset after its last message."""
+        if (bounds := self._bounds.get(queue)) is not None:
+            return bounds
         return await self.ask(queue, lambda: self._puller.offsets(queue))
 
     async def end(self, queue: MessageQueue) -> int:
         """The offset after the last message of a queue."""
+        if (bounds := self._bounds.get(queue)) is not None:
+            return bounds[1]
         return await self.ask(queue, lambda: self._puller.end(queue))
 
     async def position(self, queue: MessageQueue, offset: int, begin: int | None = None) -> QueuePosition:
