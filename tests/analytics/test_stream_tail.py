@@ -467,6 +467,17 @@ def test_a_stream_begins_with_what_is_in_the_tier_alone(limit: Any, tiered: role
 
 
 @pytest.mark.filterwarnings(ALONE)
+def test_small_files_of_a_tier_are_read_by_one_task(tiered: roles.Node) -> None:
+    given = {"path": str(tiered.store), "brokerConf": str(tiered.conf)}
+    reader = RocketMQSource(CaseInsensitiveDict(given)).reader(PLACE)
+    parts = reader.partitions()
+    assert len(parts) <= 2, "the log, and the tier"
+    rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted((row["topic"], row["queueId"], row["queueOffset"]) for row in rows) == dumped(tiered)
+    assert len(RocketMQSource(CaseInsensitiveDict({**given, "splitBytes": "1"})).reader(PLACE).partitions()) > 10
+
+
+@pytest.mark.filterwarnings(ALONE)
 def test_a_stream_from_the_end_leaves_the_tier_out(tiered: roles.Node) -> None:
     stream = tier_stream(tiered, startingPosition="latest")
     at = stream.initialOffset()

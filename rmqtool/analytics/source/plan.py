@@ -31,6 +31,7 @@ TIMES = ("any", "ordered")
 _PARTS = ("commitlog", "consumequeue", "index", "config")  # by which a directory is a store
 _TEXTS = frozenset({"body", "properties", "keys", "tags", "msgId", "offsetMsgId", *ADDED})  # expensive to decode
 _OF_CONFIG = {"topics": ("topics.json",), "offsets": ("topics.json", "consumerOffset.json")}
+_SMALL = 4 << 20  # bytes of splits that one task reads together, as spark.sql.files.openCostInBytes
 _LARGE_SPLIT_BYTES = (
     2 * SPLIT_BYTES
 )  # for columns that are cheap to decode, where the overhead of a Spark task dominates
@@ -298,7 +299,34 @@ def pieces(request: ReadRequest, wanted: Wanted) -> tuple[list[Piece], int]:
             planned += [
                 Piece(store, "messages", wanted.choice, splits=(split,), ranges=(None,)) for split in plan_tier(layout)
             ]
-    return planned, bytes_read
+    return _join_small(planned, min(size, _SMALL)), bytes_read
+
+
+def _join_small(planned: Iterable[Piece], most: int) -> list[Piece]:
+    """Join small neighbours, as the start of a task takes longer than reading them: a tier has a file for each queue.
+
+    Args:
+        most: bytes of pieces that are joined.
+    """
+    joined: list[Piece] = []
+    size = 0
+    for piece in planned:
+        own = sum(split.stop - split.start for split in piece.splits)
+        before = joined[-1] if joined else None
+        if before is not None and size + own <= most and _reads_alike(before, piece):
+            splits, ranges = before.splits + piece.splits, before.ranges + piece.ranges
+            joined[-1] = replace(before, splits=splits, ranges=ranges)
+            size += own
+        else:
+            joined.append(piece)
+            size = own
+    return joined
+
+
+def _reads_alike(left: Piece, right: Piece) -> bool:
+    """Whether pieces are whole splits of one store that are read in the same way."""
+    whole = all(piece.ranges and set(map(type, piece.ranges)) == {type(None)} for piece in (left, right))
+    return whole and (left.store, left.table, left.choice) == (right.store, right.table, right.choice)
 
 
 def reads_tier(choice: MessageChoice) -> bool:
