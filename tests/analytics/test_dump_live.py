@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,9 @@ from rmqtool.analytics.dump import live, tasks
 from rmqtool.analytics.dump.live import dump_cluster_to_parquet
 from rmqtool.analytics.dump.live_task import LiveTask
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport
+from rmqtool.analytics.live import queues
 from rmqtool.analytics.table.schema import MESSAGE_TABLE
+from rmqtool.cli.tables.dump import _reading
 from rmqtool.client import Message
 from rmqtool.client.cluster import attempts
 from rmqtool.client.sync import Producer
@@ -257,6 +260,15 @@ def test_killed_at_any_time(seed: int, tmp_path: Path) -> None:
         for _ in range(2):  # the first may continue a killed run, which ends where the queues ended when it began
             dump(running.namesrv, out)
     assert Counter(numbers(out)) == sent
+
+
+def test_what_is_waited_for_is_a_note(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Orders queue 1 of a: its broker is away; it is tried again for 55 more seconds"
+    with _reading(None):
+        monkeypatch.setattr(warnings, "filters", [])
+        queues.warn(text)
+        monkeypatch.undo()
+    assert capsys.readouterr().err == f"{text}\n"
 
 
 def kill_in_task(monkeypatch: pytest.MonkeyPatch, number: int) -> list[int]:

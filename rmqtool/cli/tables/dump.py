@@ -242,12 +242,20 @@ def dump_to_table(
 
 @contextmanager
 def _reading(target: "Target | None") -> Iterator[Callable[[int, int], None]]:
-    """Read a store or a live cluster; gives what shows how far it is. SIGTERM ends it in order."""
+    """Read a store or a live cluster; gives what shows how far it is. SIGTERM ends it in order.
+
+    Warnings, such as what is waited for, are notes.
+    """
+    import warnings
+
+    from rmqtool.cli.render.text import note
     from rmqtool.progress import stage
 
     # SIGTERM must not leave a half-written directory or a Java process
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    with stage("reading the log") if target is None else stage("reading the queues", unit="messages") as reading:
+    reads = stage("reading the log") if target is None else stage("reading the queues", unit="messages")
+    with warnings.catch_warnings(), reads as reading:
+        warnings.showwarning = lambda message, *_: note(str(message))
 
         def show(read: int, total: int) -> None:
             reading.done, reading.total = read, total
