@@ -426,6 +426,15 @@ def test_a_broker_that_dies_is_waited_for(
         assert re.search(r"Again.*; it is tried again for \d+ more seconds \(option brokerTimeout\)", text), text
 
 
+def test_a_process_whose_driver_was_killed_does_not_wait(broker: Neighbour, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Query(broker, brokerTimeout="1h")
+    broker.end(signal.SIGKILL)
+    parents = itertools.count()
+    monkeypatch.setattr(queues.os, "getppid", lambda: next(parents))
+    with pytest.raises(RmqError, match=r"Again: .*, but the process that asks for it has ended"):
+        query.batch()
+
+
 def test_a_checkpoint_of_a_store(broker: Neighbour) -> None:
     query = Query(broker)
     with pytest.raises(BadValue, match="which are not offsets of a live cluster"):

@@ -6,6 +6,7 @@ either: it is an error, or a queue that waits.
 """
 
 import asyncio
+import os
 import re
 import time
 import warnings
@@ -113,6 +114,7 @@ class Queues:
         self._puller = Puller(cluster)
         self._proven: dict[MessageQueue, tuple[QueuePosition, float]] = {}
         self._committed: dict[MessageQueue, int] = {}
+        self._parent = os.getppid()  # Spark's driver, in the process that plans a stream: it may be killed meanwhile
         self._bounds: dict[MessageQueue, tuple[int, int]] = {}  # beginnings and ends
         self._reported: dict[str, float] = {}  # when it was last said that a peer is waited for
 
@@ -153,6 +155,8 @@ class Queues:
 
         def report(text: str) -> None:
             """Say what is waited for: after some seconds, and then every minute; once for all queues of a broker."""
+            if os.getppid() != self._parent:
+                raise ClientError(f"{text}, but the process that asks for it has ended")
             now = time.monotonic()
             if now - begun >= _QUIET and now - self._reported.get(text, -_REPORTS) >= _REPORTS:
                 self._reported[text] = now
