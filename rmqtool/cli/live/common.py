@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.keys import credentials, credentials_for
 from rmqtool.admin.target import SCHEME
-from rmqtool.cli.framework.opening import chosen_release, live_target
+from rmqtool.cli.framework.opening import LIVE, chosen_release, live_target
 from rmqtool.cli.render.text import note
 from rmqtool.cli.serve.running import address_of
 from rmqtool.client.cluster.cluster import ClientOptions, Cluster
@@ -39,7 +39,8 @@ def client_options(
         UnreadableStore: the file, or one that it names, cannot be read.
     """
     release, keys = chosen_release(engine) or CLIENT, None
-    if (target := live_target(namesrv)) is not None:
+    # addresses alone need no scheme here
+    if namesrv.startswith(LIVE) and (target := live_target(namesrv)) is not None:
         addresses = target.namesrv
         if target.cluster is not None:
             raise BadValue(
