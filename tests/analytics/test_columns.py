@@ -271,7 +271,7 @@ def test_a_split_is_read_either_way(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(arrow, "is_entries", lambda _view, in_pieces=in_pieces: in_pieces)
         monkeypatch.setattr(RowReader, "read", lambda self, *args, **options: told.append("plain") or iter(()))
         tally = SplitTally()
-        rows = sum(batch.num_rows for batch in batches(split, ALL, tally))
+        rows = sum(batch.num_rows for batch in batches(split, ALL, tally, compiled=True))
         told.append(rows)
     assert told == ["plain", 0, 2]
 

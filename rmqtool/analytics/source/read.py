@@ -124,7 +124,7 @@ def _messages(piece: Piece, columns: list[str], counters: Counters) -> Iterator[
             start, looked = exact(split, piece.store.layout)
             counters.bytesRead += looked
             if start.start < start.stop:
-                yield from batches(start, piece.choice, tally, columns=columns)
+                yield from batches(start, piece.choice, tally, columns=columns, compiled=True)
         else:
             file = split.segment()
             need_all(file.map(), ranges.tolist())

@@ -1,8 +1,7 @@
 """The messages of a split as Arrow record batches of the message schema, in bounded memory.
 
-Splits are read by compiled code (:mod:`rmqtool.analytics.table.column_reader`), except small ones of files that are
-fetched in parts, or not in one piece: those record by record (:mod:`rmqtool.analytics.table.row_reader`), with the same
-result.
+Large splits are read by compiled code (:mod:`rmqtool.analytics.table.column_reader`), small ones record by record
+(:mod:`rmqtool.analytics.table.row_reader`), with the same result.
 """
 
 from collections.abc import Generator, Sequence
@@ -35,6 +34,7 @@ def batches(
     columns: Sequence[str] | None = None,
     file: Segment | None = None,
     views: bool = False,
+    compiled: bool = False,
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the messages of a split in log order.
 
@@ -45,6 +45,8 @@ def batches(
         file: file of the split, if many splits of it are read; it stays mapped.
         views: allow batches in :data:`rmqtool.analytics.table.views.VIEW_SCHEMA`, which keep the file mapped as long as
             they exist. Used only where it is worthwhile.
+        compiled: read a small split by compiled code, too, where that can be done: pandas, which the other way imports
+            wherever it is installed, takes longer to load.
 
     Raises:
         UnreadableStore: the file cannot be read.
@@ -56,7 +58,7 @@ def batches(
     view = file.map()
     tally.first = at = split.start if split.exact else next_record(view, file.base, split.start, split.stop)
     is_partial, bulk = isinstance(view.obj, Partial), is_bulk(view, at, split.stop)
-    if bulk or not (is_partial or is_entries(view)):
+    if bulk or (compiled and not (is_partial or is_entries(view))):
         from rmqtool.analytics.table.column_reader import ColumnReader
 
         # a file fetched in parts releases what has been decoded, so no views into it
