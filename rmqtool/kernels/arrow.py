@@ -152,7 +152,7 @@ class ItemParser:
         self._row = 0
 
     def odd(self) -> int | None:
-        """Return the next malformed row or one with duplicate or too many names; :meth:`rewrite` it and repeat."""
+        """Return the next malformed row or one with too many names; :meth:`rewrite` it and repeat."""
         self._row = self._code.parse(self._texts, self._sure, self._row, self._items, self._bounds, self._named)
         return self._row if self._row < len(self._sure) else None
 

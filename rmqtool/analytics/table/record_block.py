@@ -1,7 +1,7 @@
 """The records of one step of a walk as arrays, and values derived from them, computed once.
 
 Input that the kernels do not support is rewritten in Python first: compressed bodies, and properties that are not UTF-8
-or have duplicate names.
+or have very many names.
 """
 
 from functools import cached_property

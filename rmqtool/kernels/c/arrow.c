@@ -68,18 +68,19 @@ typedef struct {
 
 #define PROPERTY(of, name, i) ((of).cells[PROPERTY_##name * (of).columns + (i)])
 
-static bool has_name(items of, int64_t first, int64_t stop, const uint8_t *name, int64_t length) {
+/* The item in [first, stop) that has the name; `stop` if none has. */
+static int64_t item_of(items of, int64_t first, int64_t stop, const uint8_t *name, int64_t length) {
     for (int64_t i = first; i < stop; i++) {
         if (PROPERTY(of, NAME_LENGTH, i) == length &&
             memcmp((const uint8_t *)(intptr_t)PROPERTY(of, NAME_AT, i), name, (size_t)length) == 0) {
-            return true;
+            return i;
         }
     }
-    return false;
+    return stop;
 }
 
-/* Parses the properties of each row from `first` on. Stops at the first row that is malformed or has duplicate or too
- * many names, unless it is `sure`; returns that row, or `count`. The items of row i are bounds[i] to bounds[i + 1] - 1;
+/* Parses the properties of each row from `first` on; the last value of a name counts, at the place of the first. Stops at
+ * the first row that is malformed or has too many names, unless it is `sure`; returns that row, or `count`. The items of row i are bounds[i] to bounds[i + 1] - 1;
  * `named` has the item number for each NAMED_..., or -1. */
 EXPORT int64_t rmq_parse(const int64_t *address, const int64_t *length, const uint8_t *sure, int64_t count,
                          int64_t first, int64_t *cells, int64_t columns, int64_t *bounds, int64_t *named) {
@@ -97,8 +98,16 @@ EXPORT int64_t rmq_parse(const int64_t *address, const int64_t *length, const ui
             if (name_end == at || end - name_end < 2) {
                 continue; /* no name or no value */
             }
-            if (!sure[row] && (filled - begin >= MOST_NAMES || has_name(of, begin, filled, at, name_end - at))) {
-                return row;
+            if (!sure[row]) {
+                int64_t same = item_of(of, begin, filled, at, name_end - at);
+                if (same < filled) {
+                    PROPERTY(of, VALUE_AT, same) = (intptr_t)name_end + 1;
+                    PROPERTY(of, VALUE_LENGTH, same) = end - name_end - 1;
+                    continue;
+                }
+                if (filled - begin >= MOST_NAMES) {
+                    return row;
+                }
             }
             PROPERTY(of, NAME_AT, filled) = (intptr_t)at;
             PROPERTY(of, NAME_LENGTH, filled) = name_end - at;

@@ -45,17 +45,17 @@ def parse(texts: Texts, sure: Flags, first: int, items: Table, bounds: Column, n
         if parsed is None:
             return row
         which = {b"": -1}
-        for item, (at, name, value) in enumerate(parsed, begin):
-            items[:, item] = address + at, len(name), address + at + len(name) + 1, len(value)
+        for item, (at, name, value_at, value) in enumerate(parsed, begin):
+            items[:, item] = address + at, len(name), address + value_at, len(value)
             which[name] = item
         named[:, row] = [which.get(name, -1) for name in (_TAGS, _KEYS, _UNIQ_KEY)]
         bounds[row + 1] = begin + len(parsed)
     return len(texts.address)
 
 
-def _items(data: bytes, *, sure: bool) -> list[tuple[int, bytes, bytes]] | None:
-    """Return (position, name, value) of each item; None if the row is odd and not ``sure``."""
-    items, names, at = [], set[bytes](), 0
+def _items(data: bytes, *, sure: bool) -> list[tuple[int, bytes, int, bytes]] | None:
+    """Return (position, name, position of the value, value) of each item; None if the row is odd and not ``sure``."""
+    items, places, at = list[tuple[int, bytes, int, bytes]](), dict[bytes, int](), 0
     if not sure:
         try:
             data.decode()
@@ -64,10 +64,14 @@ def _items(data: bytes, *, sure: bool) -> list[tuple[int, bytes, bytes]] | None:
     for item in data.split(b"\x02"):
         name, separator, value = item.partition(b"\x01")
         if name and separator and value:
-            if not sure and (name in names or len(names) >= MOST_NAMES):
+            value_at = at + len(name) + 1
+            if not sure and name in places:
+                items[places[name]] = items[places[name]][0], name, value_at, value
+            elif not sure and len(places) >= MOST_NAMES:
                 return None
-            names.add(name)
-            items.append((at, name, value))
+            else:
+                places[name] = len(items)
+                items.append((at, name, value_at, value))
         at += len(item) + 1
     return items
 

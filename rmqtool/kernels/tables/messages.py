@@ -14,7 +14,7 @@ NAMED = ("tags", "keys", "unique")
 TEXT = ("at", "length", "port")
 VIEW = ("length", "text", "buffer", "offset")
 VIEW_INLINE = 12  # longest text stored in the view itself; of longer ones it has the first four bytes
-MOST_NAMES = 64  # maximum number of property names among which duplicates are detected
+MOST_NAMES = 64  # maximum number of names of one message's properties
 ID_SPACE = 56  # digits of the longest message id
 
 
