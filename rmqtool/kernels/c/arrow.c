@@ -79,9 +79,9 @@ static int64_t item_of(items of, int64_t first, int64_t stop, const uint8_t *nam
     return stop;
 }
 
-/* Parses the properties of each row from `first` on; the last value of a name counts, at the place of the first. Stops at
- * the first row that is malformed or has too many names, unless it is `sure`; returns that row, or `count`. The items of row i are bounds[i] to bounds[i + 1] - 1;
- * `named` has the item number for each NAMED_..., or -1. */
+/* Parses the properties of each row from `first` on; the last value of a name counts, at the place of the first.
+ * Stops at the first row that is malformed or has too many names, unless it is `sure`; returns that row, or `count`.
+ * The items of row i are bounds[i] to bounds[i + 1] - 1; `named` has the item number for each NAMED_..., or -1. */
 EXPORT int64_t rmq_parse(const int64_t *address, const int64_t *length, const uint8_t *sure, int64_t count,
                          int64_t first, int64_t *cells, int64_t columns, int64_t *bounds, int64_t *named) {
     items of = {cells, columns};
