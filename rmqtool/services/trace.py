@@ -329,7 +329,7 @@ class _Tracer:
                 deliverTimestamp=pop.visible_time,
                 detail=pop.detail,
             )
-            for pop in pops_of(MessagesInFlight(self.log, self.now, self.warn, self.topics), set(copies), since)
+            for pop in pops_of(MessagesInFlight(self.log, self.now, self.warn, topics=self.topics), set(copies), since)
         ]
         return sorted([*events, *pops], key=lambda event: event.time) if pops else events
 

@@ -56,14 +56,16 @@ def test_a_profile_names_variables_and_never_keys() -> None:
         parse_target("@test", {"prod": PROFILE})
 
 
-def test_a_profile_of_the_config_file(
-    rocketmq: TestBroker,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config = tmp_path / "config.toml"
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path of a config file that is still to be written."""
+    path = tmp_path / "config.toml"
+    monkeypatch.setenv("RMQTOOL_CONFIG", str(path))
+    return path
+
+
+def test_a_profile_of_the_config_file(rocketmq: TestBroker, config: Path) -> None:  # noqa: F811
     config.write_text(f'output = "ndjson"\n[target.lab]\nnamesrv = "{rocketmq.namesrv}"\n')
-    monkeypatch.setenv("RMQTOOL_CONFIG", str(config))
     result = rmqtool("cluster", "list", "@lab")
     assert result.code == 0, result.err
     assert json.loads(result.out)["brokerName"] == "broker-a"
@@ -71,14 +73,12 @@ def test_a_profile_of_the_config_file(
 
 def test_clients_take_a_target_among_their_arguments(
     rocketmq: TestBroker,  # noqa: F811
+    config: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = tmp_path / "config.toml"
     config.write_text(
         f'[target.lab]\nnamesrv = "{rocketmq.namesrv}"\n[target.part]\nnamesrv = "{rocketmq.namesrv}"\ncluster = "C"\n'
     )
-    monkeypatch.setenv("RMQTOOL_CONFIG", str(config))
     target, lines, copy = f"rocketmq://{rocketmq.namesrv}", tmp_path / "lines", tmp_path / "copy"
     lines.write_text("a\nb\n")
     assert rmqtool("send", "@lab", "Targets", lines, "--lines", "-o", "json").code == 0

@@ -170,7 +170,8 @@ class ConsumerGroups:
         self._tier = Tier.of(log.layout)
         self._topics: dict[str, _Topic] = {}
         self._begins: dict[tuple[str, int], int] = {}
-        self._in_flight = MessagesInFlight(log, 0, warn, self.queues, revived).counts() if pop else Counter[Key]()
+        in_flight = MessagesInFlight(log, 0, warn, topics=self.queues, revived=revived)
+        self._in_flight = in_flight.counts() if pop else Counter[Key]()
 
     def held_queues(self) -> Iterator[Key]:
         """Queues of groups whose POP consumers hold messages."""

@@ -110,6 +110,7 @@ class MessagesInFlight:
         log: CommitLog,
         now: int,
         warn: Warn,
+        *,
         topics: TopicQueues | None = None,
         revived: Iterable[OffsetTable] | None = None,
     ) -> None:

@@ -299,7 +299,7 @@ class Retries(GivenBack[PlainQueue]):
 
     @cached_property
     def _in_flight(self) -> dict[Place, dict[int, Handed]]:
-        return MessagesInFlight(self.log, self._delays.now, self.warn, self.topics).find_handed_out()
+        return MessagesInFlight(self.log, self._delays.now, self.warn, topics=self.topics).find_handed_out()
 
     @cached_property
     def names(self) -> RetryNames:
