@@ -20,9 +20,10 @@ from formats.remoting.codes import RequestCode as C
 from formats.remoting.frame import Command
 from rmqtool.admin.live import groups, questions
 from rmqtool.remoting.client import open_connection
+from rmqtool.store.disk.durable import replace_file
 from tests.admin.test_failures import namesrv_of
 from tests.admin.test_several_brokers import namesrv_of as brokers_of
-from tests.cli.running import RMQTOOL, ROOT, rmqtool
+from tests.cli.running import RMQTOOL, ROOT, process, rmqtool
 from tests.cli.terminal import at_terminal
 from tests.client.peers import peer, serving
 from tests.interop.serving import CLUSTER, Serving
@@ -202,6 +203,21 @@ def test_a_page_while_rounds_fail(tmp_path: Path) -> None:
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 3, "the code of the last round"
             drain.join()
+
+
+def test_what_is_no_file_stays(target: str, tmp_path: Path) -> None:
+    """As /dev/stdout, a link to what this process has open."""
+    (tmp_path / "stdout").symlink_to("/proc/self/fd/1")
+    (tmp_path / "link").symlink_to("page")
+    for name in ("stdout", "link"):
+        done = process("group", "lag", target, "-g", GROUP, "-o", "json", "--prometheus", tmp_path / name)
+        assert done.code in (0, 1), done.err
+        assert (tmp_path / name).is_symlink()
+        text = done.out if name == "stdout" else (tmp_path / "page").read_text()
+        assert "rocketmq_consumer_lag_messages{" in text
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="Invalid argument"):
+        replace_file(str(tmp_path / "pipe"), b"x", keep=False)
 
 
 def test_a_file_that_cannot_be_written(target: str, tmp_path: Path) -> None:

@@ -45,9 +45,10 @@ COMMANDS = {
 }
 _LEAVES = {C.HEART_BEAT: 0, C.UNREGISTER_CLIENT: 0}  # a client goes on, and says so
 _READS = {C.GET_MIN_OFFSET: 3, C.GET_MAX_OFFSET: 3, C.PULL_MESSAGE: 3}
-# what each asks a broker, and its exit code where that is refused; with --follow it goes on asking until it is idle
+# what each asks a broker, and its exit code where that is refused; with --follow it goes on asking until it is idle,
+# and then fails if the broker has messages that it did not give
 _MEMBER = {
-    C.GET_MAX_OFFSET: 3, C.GET_CONSUMER_LIST_BY_GROUP: 0, C.QUERY_CONSUMER_OFFSET: 0, C.PULL_MESSAGE: 0,
+    C.GET_MAX_OFFSET: 3, C.GET_CONSUMER_LIST_BY_GROUP: 0, C.QUERY_CONSUMER_OFFSET: 0, C.PULL_MESSAGE: 3,
     C.UPDATE_CONSUMER_OFFSET: 0, **_LEAVES,
 }  # fmt: skip
 ASKED: dict[str, dict[C, int]] = {

@@ -14,7 +14,7 @@ from formats.topics import RETRY_PREFIX, SYSTEM_TOPICS
 from rmqtool.errors import BadValue, Refused
 from rmqtool.services.consumers.groups import GroupLag
 from rmqtool.services.consumers.watch import Place, place_of
-from rmqtool.store.disk.durable import replace_file
+from rmqtool.store.disk.durable import write_named
 
 _LABELS = ("cluster", "node_type", "node_id", "topic", "consumer_group", "is_retry", "is_system", "queue")
 
@@ -44,7 +44,7 @@ class MetricsFile:
         registry, shown = CollectorRegistry(), _Lags()
         registry.register(shown)
         shown.families = families_of(lags, oldest, now, clusters)
-        replace_file(self._path, generate_latest(registry), keep=False)
+        write_named(self._path, generate_latest(registry))
 
     def clear(self) -> None:
         """Nothing."""

@@ -186,7 +186,12 @@ def replace_file(path: str, data: bytes, *, keep: bool, closed: int = 0) -> None
     Args:
         keep: keep the previous file as ``.bak``, as a broker does for its config files.
         closed: mode bits to withhold from a file that did not exist before (:func:`find_closed`).
+
+    Raises:
+        OSError: it cannot be written, or what is there is no file.
     """
+    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)  # a pipe or device, maybe behind a link
     closed = 0 if os.path.lexists(path) else closed
     for folder in make_folders(os.path.dirname(path)):
         sync(os.path.dirname(folder))
@@ -212,6 +217,18 @@ def replace_file(path: str, data: bytes, *, keep: bool, closed: int = 0) -> None
             os.unlink(temporary)  # do not leave a useless file on a full disk
         raise
     sync(os.path.dirname(path))
+
+
+def write_named(path: str, data: bytes) -> None:
+    """Write a file that a user has named: replace a file atomically, and write through a link or into a stream.
+
+    Replacing ``/dev/stdout`` would take it from every process of the machine.
+    """
+    if os.path.islink(path) or (os.path.lexists(path) and not os.path.isfile(path)):
+        with open(path, "wb") as out:
+            out.write(data)
+    else:
+        replace_file(path, data, keep=False)
 
 
 def remove_durably(path: str) -> None:
