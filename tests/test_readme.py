@@ -30,7 +30,7 @@ LINK = re.compile(r"\[[^]\[]*\]\(([^)\s]+)\)")
 WITH_EXAMPLES = [page for page in readme.PAGES if page not in WITHOUT_EXAMPLES]
 
 
-@by_turns(3)
+@by_turns(7)
 @pytest.mark.parametrize("page", [page for page in WITH_EXAMPLES if page not in WITH_SPARK])
 def test_the_examples_print_what_the_page_says(page: str) -> None:
     check_examples(page)

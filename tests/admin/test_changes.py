@@ -502,7 +502,7 @@ def undo_kills(monkeypatch: pytest.MonkeyPatch, target: str, *args: str, stride:
     assert step > 6
 
 
-@by_turns(3)
+@by_turns(7)
 @pytest.mark.parametrize("name", CHANGES)
 def test_killed_anywhere_run_again_and_undone(
     name: str, lab: Lab, state: Path, monkeypatch: pytest.MonkeyPatch

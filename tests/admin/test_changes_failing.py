@@ -112,7 +112,7 @@ def values(target: str) -> dict[str, Any]:
     return result
 
 
-@by_turns(4)
+@by_turns(11)
 @pytest.mark.parametrize("name", CHANGES)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_one_of_two_brokers_does_not_do_is_told(

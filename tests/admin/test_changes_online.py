@@ -130,7 +130,7 @@ def test_a_group_that_is_online_consumes_again(served: Serving, consumer: Consum
     assert consumer.count == before + MESSAGES, "each message once more"
 
 
-@by_turns(3)
+@by_turns(7)
 def test_single_offsets_of_a_group_that_is_online(release: str, served: Serving, consumer: Consumer) -> None:
     before = consumer.count
     code, _plan, err = reset(served, "--to-offset", "100", "--queue", "1")

@@ -74,7 +74,7 @@ def longer(request: Command, answer: Command) -> Command:
     )
 
 
-@by_turns(3)
+@by_turns(7)
 @pytest.mark.parametrize(
     "line",
     [

@@ -173,7 +173,7 @@ def test_half_of_the_brokers_with_lite_topics_fail(failing: str, lite_broker: st
         check_shown(namesrv, LITE)
 
 
-@by_turns(5)
+@by_turns(11)
 @pytest.mark.parametrize("failing", FAILURES)
 def test_half_of_the_brokers_with_users_fail(failing: str, tmp_path: Path) -> None:
     with serving(guarded(failing)) as namesrv:
@@ -202,7 +202,7 @@ def test_a_broker_that_fails_may_have_what_no_other_has(failing: str, newer: Ser
         check_unchanged(f"rocketmq://{namesrv}", CONTROLLED, tmp_path)
 
 
-@by_turns(5)
+@by_turns(7)
 @pytest.mark.parametrize("failing", FAILURES)
 def test_what_is_only_known_if_all_brokers_answer(failing: str, newer: Serving) -> None:
     with serving(namesrv_of(newer.broker, failing)) as namesrv:

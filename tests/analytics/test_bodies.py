@@ -361,7 +361,7 @@ def test_a_live_cluster(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-@by_turns(2)
+@by_turns(11)
 @pytest.mark.parametrize("planned", [False, True])
 def test_spark(spark: "SparkSession", planned: bool) -> None:
     from rmqtool.analytics.source.tables_source import register

@@ -80,7 +80,7 @@ def test_a_table_of_the_catalog(spark: "SparkSession", golden: Unpacked) -> None
             spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
-@by_turns(3)
+@by_turns(7)
 def test_columns_by_a_schema_and_tables_by_an_option(spark: "SparkSession", golden: Unpacked) -> None:
     root = str(golden("broker"))
     frame = spark.read.format("rocketmq").schema("keys array<string>, broker string, topic string").load(root)

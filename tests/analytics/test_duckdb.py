@@ -52,7 +52,7 @@ def rows(result: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.spark
 @pytest.mark.xdist_group("spark")
-@by_turns(3)
+@by_turns(11)
 @pytest.mark.parametrize("case", ["broker", "broker-5.3.3"])
 def test_both_runners_answer_alike(case: str, spark: "SparkSession", golden: Unpacked) -> None:
     store = golden(case)

@@ -138,7 +138,7 @@ def seen(out: Path) -> list[int] | None:
     return rows
 
 
-@by_turns(4)
+@by_turns(7)
 @pytest.mark.parametrize(
     ("options", "before", "lost", "spill"),
     every(3, list(product([{"overwrite": True}, {"since_last": True}], [False, True], ["all", "some"], [False, True]))),

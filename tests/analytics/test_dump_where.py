@@ -117,7 +117,7 @@ def test_what_is_selected_is_what_the_condition_holds_for(
     assert not any(len(read_selected(folder.below("none"), split)) for split in splits)
 
 
-@by_turns(3)
+@by_turns(7)
 def test_an_output_on_object_storage(spark: "SparkSession", server: test_remote_store.Server, tmp_path: Path) -> None:
     broker, out = Broker(tmp_path), server.uri("dumped/where")
     for _message in range(30):

@@ -323,7 +323,7 @@ def killed_at(step: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]
         yield taken
 
 
-@by_turns(2)
+@by_turns(7)
 @pytest.mark.slow
 def test_killed_at_each_step(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broker = Broker(tmp_path)

@@ -125,7 +125,7 @@ def test_what_is_there_is_not_sent_again(
     assert content(tmp_path / "restored") == content(store)
 
 
-@by_turns(4)
+@by_turns(11)
 def test_killed_anywhere_and_run_again(
     golden: Unpacked, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -201,7 +201,7 @@ def test_damage_shows_in_the_exit_code(spark: "SparkSession", golden: Unpacked) 
     assert result.err.startswith("damage: ")
 
 
-@by_turns(3)
+@by_turns(7)
 @pytest.mark.parametrize(
     "name", [name if name in SOME else pytest.param(name, marks=pytest.mark.slow) for name in READY]
 )

@@ -53,7 +53,7 @@ def test_what_is_read_can_be_written(spark: "SparkSession", golden: Unpacked, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["all", "some"]
 
 
-@by_turns(3)
+@by_turns(7)
 def test_a_shuffle_scrambles_no_queue(spark: "SparkSession", golden: Unpacked, tmp_path: Path) -> None:
     source = golden("clean")
     before = told(source)

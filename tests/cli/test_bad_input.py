@@ -275,7 +275,7 @@ def test_an_unreadable_broker_conf(name: str, kind: str, golden: Unpacked, tmp_p
     one_line(run(name, golden("broker"), "--broker-conf", conf), 3, str(conf))
 
 
-@by_turns(5)
+@by_turns(7)
 @every_command
 @pytest.mark.parametrize("value", ["", "x", "-1", "0", "1.5", "1k", "99999999999999999999"])
 def test_a_size_that_is_none(name: str, value: str, golden: Unpacked, tmp_path: Path) -> None:

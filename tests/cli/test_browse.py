@@ -96,7 +96,7 @@ def drive(store: Path, play: Callable[[Driver], Awaitable[None]], size: tuple[in
     assert tree(store) == before
 
 
-@by_turns(3)
+@by_turns(7)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 @pytest.mark.parametrize("case", ["broker", "broker-5.3.3"])
 def test_from_topics_to_a_message(case: str, size: tuple[int, int], golden: Unpacked) -> None:
@@ -141,7 +141,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@by_turns(3)
+@by_turns(7)
 def test_only_what_is_looked_at_is_read(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     read_messages = Store.queue_messages

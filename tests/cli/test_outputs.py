@@ -93,7 +93,7 @@ def test_broker_conf_is_an_option_of_every_command_with_a_store() -> None:
         assert has == bool(metavars & {"STORE", "NEWSTORE", "STORES"}), name
 
 
-@by_turns(3)
+@by_turns(7)
 @pytest.mark.parametrize("form", ["table", "json", "ndjson", "csv"])
 @pytest.mark.parametrize("name", WORDS)
 def test_every_form_of_every_command(name: str, form: str, golden_copy: Unpacked, tmp_path: Path) -> None:

@@ -256,7 +256,7 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-@by_turns(3)
+@by_turns(7)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("what", ["broker", "magic-broken-last-file", "hostile"])
@@ -308,7 +308,7 @@ def test_by_keyboard(browser: Any, golden: Unpacked, tmp_path: Path) -> None:
         assert page.get_by_role("columnheader", name="First message").count() >= 1
 
 
-@by_turns(3)
+@by_turns(7)
 def test_labels_of_charts_do_not_overlap(browser: Any, golden: Unpacked, tmp_path: Path) -> None:
     for case in ("broker", "broker-5.3.3"):
         out = tmp_path / f"{case}.html"

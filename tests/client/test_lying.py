@@ -191,7 +191,7 @@ def test_replay_sends_each_once(served: TestBroker, tmp_path: Path, seed: int) -
     check_replay(served, Liar(seed, 0.2), source, topic)
 
 
-@by_turns(3)
+@by_turns(7)
 @pytest.mark.parametrize("kind", sorted(SENDS.keys() - ANY.keys()))
 def test_replay_believes_no_place_that_an_answer_tells(
     served: TestBroker, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -306,7 +306,7 @@ def test_a_topic_that_may_not_be_read_is_not_an_empty_one(args: tuple[str, ...])
     assert "(rmqtool topic perm changes it)" in result.err
 
 
-@by_turns(3)
+@by_turns(7)
 def test_idle_is_an_end(served: TestBroker) -> None:
     with SyncProducer(served.namesrv) as producer:
         producer.send(Message("Idle", b"zero"))

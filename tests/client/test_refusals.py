@@ -116,7 +116,7 @@ def run_command(served: TestBroker, refuser: Refuser, name: str, folder: Path) -
         return rmqtool(*args, "--namesrv", namesrv, "-o", "ndjson")
 
 
-@by_turns(3)
+@by_turns(7)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_request_of_a_command_is_looked_at(name: str, served: TestBroker, tmp_path: Path) -> None:
     refuser = Refuser()

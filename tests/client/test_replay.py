@@ -360,7 +360,7 @@ def test_bad_options_are_one_line(
     assert os.listdir(tmp_path) == ["origin"]
 
 
-@by_turns(3)
+@by_turns(7)
 def test_killed_in_a_round_that_had_been_stopped_before(served: TestBroker, tmp_path: Path) -> None:
     """After the second run, more of the round is stored than the first run reported."""
     source = made(tmp_path / "origin", "Twice", 400)

@@ -180,7 +180,7 @@ MORE = [
 ]
 
 
-@by_turns(3)
+@by_turns(7)
 def test_a_medium_that_is_read_only(whole: Path, conf: Path, plan: tuple[int, str], tmp_path: Path) -> None:
     store = shutil.copytree(whole, tmp_path / "medium" / "store")
     before = content(store)

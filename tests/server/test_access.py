@@ -195,7 +195,7 @@ def test_what_cannot_be_read_is_refused_and_tells_nothing(tmp_path: Path) -> Non
     serving(tmp_path, test)
 
 
-@by_turns(3)
+@by_turns(7)
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
     async def test(ask: Ask, path: Path) -> None:
         async def until(who: Credentials, code: int) -> None:

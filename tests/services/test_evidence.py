@@ -110,7 +110,7 @@ def names_of(store: Path) -> set[str]:
     return topics | {*info.groups}
 
 
-@by_turns(3)
+@by_turns(11)
 @pytest.mark.parametrize("case", CASES)
 def test_nothing_of_any_message_is_in_a_bundle(case: str, golden: Unpacked, tmp_path: Path) -> None:
     store = golden(case)

@@ -298,7 +298,7 @@ def choose(layout: StoreLayout) -> tuple[list[str], set[bytes]]:
     return ids, set().union(*(by_id[name] for name in ids))
 
 
-@by_turns(2)
+@by_turns(7)
 @pytest.mark.parametrize(("case", "name", "places"), KINDS, ids=[f"{case}-{name}" for case, name, _places in KINDS])
 def test_copies_in_every_place_are_overwritten(
     case: str, name: str, places: set[str], golden: Unpacked, tmp_path: Path

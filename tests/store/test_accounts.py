@@ -48,7 +48,7 @@ def test_they_are_shown_without_passwords(store: Path) -> None:
     assert json.loads(rmqtool("config", store, "acls").out) == {key.decode(): acl for key, acl in ACLS.items()}
 
 
-@by_turns(3)
+@by_turns(7)
 @pytest.mark.parametrize("verb", ["salvage", "export"])
 def test_another_store_has_them(verb: str, store: Path, tmp_path: Path) -> None:
     before = rocks.content(store / "config" / "users")

@@ -215,7 +215,7 @@ def test_the_tier_of_another_copy(whole: Node, tmp_path: Path) -> None:
 _SAME_RECORD = (*copies.VERBS[:6], copies.lose_file)
 
 
-@by_turns(2)
+@by_turns(7)
 @pytest.mark.parametrize("seed", range(some(24, 200)))
 def test_random_damage_of_log_and_tier(seed: int, whole: Node, tmp_path: Path) -> None:
     """A program compares every record with the bytes left of it in both."""

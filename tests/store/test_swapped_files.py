@@ -27,7 +27,7 @@ def swap(store: Path, pair: tuple[int, int]) -> None:
     aside.rename(second)
 
 
-@by_turns(3)
+@by_turns(7)
 @pytest.mark.parametrize("case", ["clean", "crash"])
 @pytest.mark.parametrize("pair", PAIRS)
 def test_it_is_named_and_does_no_harm(

@@ -115,7 +115,7 @@ def levels_of(data: bytes) -> dict[Any, Any]:
     return {level: offset for level, offset in value["offsetTable"].items() if offset}
 
 
-@by_turns(4)
+@by_turns(7)
 @pytest.mark.parametrize("bak", [None, b"{"], ids=["no bak", "broken bak"])
 @pytest.mark.parametrize("left", [0, 3], ids=["empty", "torn"])
 @pytest.mark.parametrize(("case", "name"), TORN)
