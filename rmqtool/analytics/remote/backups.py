@@ -8,7 +8,6 @@ on this machine, so that another machine never continues it.
 import hashlib
 import json
 import os
-import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -83,7 +82,8 @@ class RemoteHome:
                 break
         else:
             stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(began_ns // 1_000_000_000))
-            name, done = f"{stamp}-{random.randrange(10**6):06d}", {}  # other machines may begin in the same second
+            # other machines may begin in the same second; names sort by time
+            name, done = f"{stamp}-{began_ns // 1000 % 10**6:06d}", {}
             with open(path, "w", encoding="utf-8") as file:
                 file.write(json.dumps({**head, "name": name}) + "\n")
         with open(path, "a", encoding="utf-8") as journal:
