@@ -28,7 +28,10 @@ def test_answers_are_the_same(case: str, golden_copy: Unpacked) -> None:
                     plain, whole = Puller(cluster), BulkPuller(cluster)
                     low, high = await plain.offsets(queue)
                     for offset in range(low, high, 5):
-                        one, other = await plain.pull(queue, offset), await whole.pull(queue, offset)
+                        for _attempt in range(5):
+                            one, other = await plain.pull(queue, offset), await whole.pull(queue, offset)
+                            if one.max_offset == other.max_offset:  # else the broker has just delivered a timer
+                                break
                         bulk += isinstance(other.messages, BulkMessages)
                         assert replace(one, messages=[]) == replace(other, messages=[])
                         assert [*one.messages] == [*other.messages] == other.messages[:]
