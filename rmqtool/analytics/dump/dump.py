@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rmqtool.analytics.dump.output import DumpOutput, holding, open_output
+from rmqtool.analytics.dump.output import DumpOutput, describe_run, holding, open_output
 from rmqtool.analytics.dump.position import Position
-from rmqtool.analytics.dump.report import DumpOptions, DumpReport, describe_run, jsonable, sum_up
+from rmqtool.analytics.dump.report import DumpOptions, DumpReport, jsonable, sum_up
 from rmqtool.analytics.dump.tasks import Done, Job, Progress, done_before, files_of, open_spark, write_splits
 from rmqtool.analytics.ranges.splits import Split, plan, plan_tier
 from rmqtool.analytics.ranges.tail import Budget, frontier

@@ -15,9 +15,9 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.target import Target
 from rmqtool.analytics.dump.live_task import LiveTask
 from rmqtool.analytics.dump.names import RUN
-from rmqtool.analytics.dump.output import MANIFEST, DumpOutput, holding, open_output
+from rmqtool.analytics.dump.output import MANIFEST, DumpOutput, describe_run, holding, open_output
 from rmqtool.analytics.dump.position import check_kept
-from rmqtool.analytics.dump.report import DumpOptions, DumpReport, describe_run, jsonable, sum_up
+from rmqtool.analytics.dump.report import DumpOptions, DumpReport, jsonable, sum_up
 from rmqtool.analytics.dump.tasks import Job, Progress, files_of, open_spark, pulled_before, run_splits
 from rmqtool.analytics.live.options import EARLIEST, Boundary, LiveRequest
 from rmqtool.analytics.live.plan import Follower, check_cluster, plan_ranges

@@ -12,9 +12,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
+
+import pyarrow as pa
 
 from rmqtool.analytics.bodies.schema import INFERRED, TableSchema, body_schema_of
 from rmqtool.analytics.dump.bodies import sample_bodies
@@ -32,13 +35,15 @@ from rmqtool.analytics.dump.names import (
     is_leftover,
     is_output,
 )
-from rmqtool.analytics.dump.report import DumpOptions
+from rmqtool.analytics.dump.parquet import PartFile
+from rmqtool.analytics.dump.report import DumpOptions, DumpReport
 from rmqtool.analytics.live.options import LiveRequest
 from rmqtool.analytics.remote.files import Folder, local_path, prune, sync, text
 from rmqtool.analytics.remote.secrets import remove_secrets
 from rmqtool.errors import Refused, RmqError
 from rmqtool.store.disk.remote import show_uri
 from rmqtool.store.layout.paths import StoreLayout
+from rmqtool.version import __version__
 
 __all__ = ["DONE", "MANIFEST", "SUCCESS", "DumpOutput", "MoveOutput", "SwapOutput", "is_output", "manifest_of"]
 
@@ -432,6 +437,25 @@ def manifest_of(location: str) -> dict[str, Any] | None:
     """Return the manifest of an output; None without one."""
     manifest = Folder(local_path(location) or location).read_json(MANIFEST)
     return manifest if isinstance(manifest, dict) else None
+
+
+def describe_run(
+    report: DumpReport, options: DumpOptions, schema: pa.Schema, before: dict[str, Any] | None, files: list[PartFile]
+) -> dict[str, Any]:
+    """Return the part of the manifest that outputs of a store and of a cluster have in common.
+
+    Args:
+        before: manifest of the output that grows; None without one.
+        files: what this run has written.
+    """
+    return {
+        "rmqtool": __version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "options": asdict(options),
+        "schema": {field.name: str(field.type) for field in schema},
+        "report": report.to_dict(),
+        "files": [*(before["files"] if before else []), *map(PartFile.to_dict, files)],
+    }
 
 
 def describe_error(err: OSError) -> str:

@@ -3,12 +3,9 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from datetime import UTC, datetime
+from dataclasses import dataclass, fields
 from itertools import islice
 from typing import Any
-
-import pyarrow as pa
 
 from formats.fastjson.declare import to_camel_case
 from rmqtool.analytics.dump.parquet import CODECS, PartFile
@@ -16,7 +13,6 @@ from rmqtool.analytics.dump.partitions import PARTITIONS
 from rmqtool.analytics.table.tally import MAX_DETAILS, SplitTally
 from rmqtool.errors import BadValue
 from rmqtool.store.log.commit_log import Damage
-from rmqtool.version import __version__
 
 RUNNERS = ("spark", "local")
 MAX_ROW_GROUP = 1 << 30  # bytes; a column must stay below 2 GiB, the range of 32-bit offsets
@@ -141,10 +137,8 @@ class DumpReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields for JSON, in camel case."""
-        row: dict[str, Any] = {}
-        for name in (f.name for f in fields(self) if f.name != "damage"):
-            value = getattr(self, name)
-            row[to_camel_case(name)] = round(value, 3) if isinstance(value, float) else value
+        values = {camel: getattr(self, name) for name, camel in _CAMEL.items()}
+        row = {camel: round(value, 3) if isinstance(value, float) else value for camel, value in values.items()}
         row["lost"] = list(self.lost)
         row["damage"] = [
             {
@@ -158,6 +152,9 @@ class DumpReport:
             for item in self.damage
         ]
         return row
+
+
+_CAMEL = {field.name: to_camel_case(field.name) for field in fields(DumpReport) if field.name != "damage"}
 
 
 def sum_up(tallies: list[SplitTally], files: list[PartFile], unusable: Sequence[Damage] = ()) -> dict[str, Any]:
@@ -184,25 +181,6 @@ def sum_up(tallies: list[SplitTally], files: list[PartFile], unusable: Sequence[
         "damage": tuple(islice(details, MAX_DETAILS)),
         "not_decompressed": sum(tally.not_decompressed for tally in every),
         "times_out_of_range": sum(tally.times_out_of_range for tally in every),
-    }
-
-
-def describe_run(
-    report: DumpReport, options: DumpOptions, schema: pa.Schema, before: dict[str, Any] | None, files: list[PartFile]
-) -> dict[str, Any]:
-    """Return the part of the manifest that outputs of a store and of a cluster share.
-
-    Args:
-        before: manifest of the output that grows; None without one.
-        files: what this run has written.
-    """
-    return {
-        "rmqtool": __version__,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "options": asdict(options),
-        "schema": {field.name: str(field.type) for field in schema},
-        "report": report.to_dict(),
-        "files": [*(before["files"] if before else []), *map(PartFile.to_dict, files)],
     }
 
 

@@ -28,7 +28,7 @@ from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes import steps
 from rmqtool.store.changes.manifest import Action, Head, LogEnd, Manifest, Print, digest_before, digest_of, print_of
 from rmqtool.store.changes.places import Places
-from rmqtool.store.changes.runs import claim, default_home, identity, mark, next_number, unmark
+from rmqtool.store.changes.runs import claim, default_home, identity, mark, runs, unmark
 from rmqtool.store.changes.signals import Signals
 from rmqtool.store.changes.survey import RunSurvey
 from rmqtool.store.disk import files
@@ -244,7 +244,7 @@ class Change:
             for _done in pool.map(sync, staged):
                 pass
         sync_all({*folders, self.path})
-        number = next_number(self.places, self.home)
+        number = _next_number(self.places, self.home)
         beside = os.path.realpath(self.home) == os.path.realpath(default_home(self.places))
         store = identity(self.places)
         self.signals.defer()
@@ -480,3 +480,8 @@ def _missing_parents(path: str) -> list[str]:
 def _remove_if_empty(path: str) -> None:
     with suppress(OSError):
         files.remove_folder(path)
+
+
+def _next_number(places: Places, home: str | None) -> int:
+    """The number of the next run, for ordering: clocks may step back, and a second is enough for many runs."""
+    return 1 + max((run.head.number for run in runs(places, home) if run.head is not None), default=0)

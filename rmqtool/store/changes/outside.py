@@ -5,11 +5,31 @@ made of hard links has the very files.
 """
 
 import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from rmqtool.errors import Refused
 from rmqtool.store.changes.places import Places
+from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.disk.openers import writers_below
 from rmqtool.store.layout.paths import StoreLayout
+
+
+@contextmanager
+def locked_store(layout: StoreLayout, named: Iterable[str] = ()) -> Iterator[Places]:
+    """Hold the broker's lock on a store whose files belong to no other store.
+
+    Args:
+        named: as for :meth:`Places.of`.
+
+    Raises:
+        Refused: the store is in use, or shares files with another one.
+    """
+    refuse_parts_of_another(layout)
+    places = Places.of(layout, named)
+    with StoreLock(places.root):
+        refuse_shared_files(places)
+        yield places
 
 
 def refuse_parts_of_another(layout: StoreLayout) -> None:

@@ -228,8 +228,3 @@ def _still_exists(store: dict[str, Any]) -> bool:
     except (OSError, ValueError):
         return False
     return (status.st_dev, status.st_ino) == (store["device"], store["inode"])
-
-
-def next_number(places: Places, home: str | None) -> int:
-    """The number of the next run, for ordering: clocks may step back, and a second is enough for many runs."""
-    return 1 + max((run.head.number for run in runs(places, home) if run.head is not None), default=0)

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from rmqtool.errors import CorruptFile, Refused, RmqError
 from rmqtool.store.changes import manifest as manifests
 from rmqtool.store.changes.change import PLAN_HINT, Change, Snapshot
-from rmqtool.store.changes.outside import refuse_parts_of_another, refuse_shared_files
+from rmqtool.store.changes.outside import locked_store
 from rmqtool.store.changes.places import MARKER, Places
 from rmqtool.store.changes.runs import Run, find_marked, read_marker, runs, sweep, unmark
 from rmqtool.store.changes.signals import Signals, Stop
 from rmqtool.store.changes.survey import ActionState
 from rmqtool.store.disk.files import rename
-from rmqtool.store.disk.lock import StoreLock
 from rmqtool.store.disk.scratch import temporary_folder
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.words import command_line
@@ -47,14 +46,11 @@ def changing(
     """
     if backup is not None and (part := layout.part_with(backup)) is not None:
         raise Refused(f"{backup}: lies in {part}, where a broker treats every file as its own: nothing was changed")
-    refuse_parts_of_another(layout)
     named = list(named)
-    places = Places.of(layout, named)
     finished: tuple[str, str] | None = None
     with Signals() as signals:
         try:
-            with StoreLock(places.root):
-                refuse_shared_files(places)
+            with locked_store(layout, named) as places:
                 finished = settle(places, backup, signals)
                 if finished is not None:
                     signals.resume()
