@@ -132,7 +132,7 @@ def test_a_broker_serves_what_came_from_a_tier(broker_5: Broker, tmp_path: Path)
     serves(broker_5, tmp_path / "new", node.settings, bodies_of(StoreLayout(str(tmp_path / "new"))))
 
 
-@by_turns(4)
+@by_turns(11)
 @pytest.mark.xdist_group("broker-5.3.3")
 def test_a_java_consumer_drains_copies_served_as_one(tmp_path: Path) -> None:
     """Each copy lacks a file that another one has; the page's program gets every message once."""
@@ -150,9 +150,15 @@ def test_a_java_consumer_drains_copies_served_as_one(tmp_path: Path) -> None:
     topic = "Invoices"
     command = [engine._java_tool("java"), f"-Duser.home={tmp_path}", "-cp", brokers._classpath("5.3.3"), "Drain.java"]
     with Serving(nodes[0].store, str(nodes[1].store), "--read-only") as serving:
-        result = subprocess.run(
-            [*command, serving.namesrv, topic], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True
-        )
+        for _start in range(3):
+            result = subprocess.run(
+                [*command, serving.namesrv, topic], cwd=tmp_path, capture_output=True, text=True, timeout=300,
+                check=False,
+            )  # fmt: skip
+            # on a busy machine, Java's client closes its own connection to the name server between two requests
+            if result.stdout or "RemotingSendRequestException" not in result.stderr:
+                break
+        assert result.returncode == 0, result.stderr
         assert serving.end()[0] == 0
     lines = [line.split()[1:3] for line in result.stdout.splitlines() if line.startswith(f"{topic} ")]
     places = sorted((int(queue), int(offset)) for queue, offset in lines)
