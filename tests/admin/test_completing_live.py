@@ -1,7 +1,6 @@
 """Completion of topics, groups, brokers, clients and targets of a live cluster: in time, or nothing."""
 
 import asyncio
-import resource
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,17 +75,3 @@ def test_brokers_that_fail(failing: str, example_broker: Serving, monkeypatch: p
         assert failing == "silent" or "Orders" in result
     assert list(candidates(["topic", "show", "rocketmq://127.0.0.1:1"], "")) == []
     assert list(candidates(["topic", "show", "rocketmq://nonsense"], "")) == []
-
-
-def test_it_is_quick(example_broker: Serving) -> None:
-    """By the processor's time, which other programs do not lengthen: a broker nearby answers in a few ms."""
-
-    def seconds(line: str, wanted: str) -> float:
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        assert wanted in ask("bash", line).out
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-    target = f"rocketmq://{example_broker.namesrv}"
-    for line, wanted in ((f"topic show {target} Ord", "Orders"), (f"write-perm wipe {target} l", NAME)):
-        assert min(seconds(f"rmqtool {line}", wanted) for _ in range(5)) < 0.3

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 from tests import goldens
+from tests.interop.serving import Serving
 
 LIMIT = 0.3  # s
 RUNS = 10
@@ -36,12 +37,15 @@ COMMANDS = {
     "evidence": "evidence S NEW", "retention": "retention S", "du": "du S", "grep": "grep S order",
 }  # fmt: skip
 WRITE = {"recover", "rebuild", "append"}
+COMPLETION = "completion"  # of a topic's name, from a live cluster
 
 
-def run(args: list[str]) -> tuple[float, float]:
-    """Wall-clock and CPU seconds of a process."""
+def run(args: list[str], **more: str) -> tuple[float, float]:
+    """Wall-clock and CPU seconds of a process; ``more`` is added to its environment."""
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    result = subprocess.run(args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+    result = subprocess.run(
+        args, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **more}, check=False
+    )
     took, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
     if result.returncode not in (0, 1):
         sys.exit(f"{' '.join(args)}: {result.stderr.decode()}")
@@ -69,6 +73,16 @@ def measure(command: str, store: Path, folder: Path) -> tuple[float, float]:
     return min(wall for wall, _ in result[1:]), min(processor for _, processor in result[1:])
 
 
+def measure_completion(store: Path) -> tuple[float, float]:
+    """The best times of completing a topic's name of a cluster in Bash."""
+    rmqtool = str(Path(sys.executable).with_name("rmqtool"))
+    with Serving(store, "--read-only") as running:
+        line = f"rmqtool topic show rocketmq://{running.namesrv} Ord"
+        asked = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" ")), "_RMQTOOL_COMPLETE": "complete_bash"}
+        result = [run([rmqtool], **asked) for _ in range(RUNS + 1)]
+    return min(wall for wall, _ in result[1:]), min(processor for _, processor in result[1:])
+
+
 def _some_id(rmqtool: str, store: Path) -> str:
     args = [rmqtool, "commitlog", "dump", str(store), "--topic", "Orders", "--limit", "1", "-o", "csv"]
     args += ["--columns", "msgId"]
@@ -79,7 +93,7 @@ def main() -> None:
     """Print the times; exit code 1 if one exceeds the limit."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these commands")
-    names = parser.parse_args().names or list(COMMANDS)
+    names = parser.parse_args().names or [*COMMANDS, COMPLETION]
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     slow = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +103,10 @@ def main() -> None:
         os.environ["PYTHONPATH"] = str(hidden)
         store = goldens.unpack("broker", Path(folder))
         for name in names:
-            wall, processor = measure(COMMANDS[name], store, Path(folder))
+            if name == COMPLETION:
+                wall, processor = measure_completion(store)
+            else:
+                wall, processor = measure(COMMANDS[name], store, Path(folder))
             slow += min(wall, processor) > LIMIT
             mark = "  above the limit" if min(wall, processor) > LIMIT else ""
             print(f"{name:18} {wall:6.3f} s  {processor:6.3f} s of the processor{mark}", flush=True)
