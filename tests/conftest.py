@@ -63,19 +63,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 _QUICK_FOLDERS = {"cli", "formats", "kernels", "remoting", "rules", "server", "services", "store"}
-_QUICK_MODULES = {"test_architecture", "test_docstrings", "test_start"}
+_QUICK_MODULES = {"test_architecture", "test_docstrings"}
 # modules that take a fifth of a second of processor time for each test, and two seconds in all
 _NOT_QUICK = frozenset(
     f"{folder}/test_{name}"
     for folder, names in {
-        "cli": ("browse", "odd_files", "quick", "report_html", "types"),
-        "server": ("defaults", "testing"),
-        "services": ("evidence", "overview", "popping_rules", "redaction"),
+        "cli": ("browse", "folding", "large_offsets", "odd_files", "paging", "quick", "report_html", "types"),
+        "server": ("cleaning", "defaults", "testing", "union"),
+        "services": ("evidence", "grep", "overview", "popping_rules", "pulls_at_once", "redaction", "replicas"),
         "store": (
-            *("accelerated", "accounts", "backup", "batch_repair", "change_owner", "check_batches", "check_hostile"),
-            *("cut_timer", "damages_of_5", "deleted_topics", "newest", "parts", "parts_of_5", "rebuild_timer"),
-            *("recover_rocks", "remade_topics", "salvage", "salvage_copies", "salvage_proof", "salvage_rocks"),
-            *("salvage_tier", "tier_read", "wheel_snapshots", "whole_settings"),
+            *("accelerated", "accounts", "backup", "batch_repair", "change_owner", "change_places", "check_batches"),
+            *("check_hostile", "cut_timer", "damages_of_5", "deleted_topics", "newest", "parts", "parts_of_5"),
+            *("rebuild_timer", "recover_rocks", "remade_topics", "rocks_newest", "salvage", "salvage_copies"),
+            *("salvage_proof", "salvage_rocks", "salvage_tier", "tail", "tier", "tier_read", "truncate"),
+            *("wheel_snapshots", "whole_places", "whole_settings"),
         ),
     }.items()
     for name in names
