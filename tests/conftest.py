@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from rmqtool.store.disk import lock
 from tests import goldens
-from tests.amounts import ALL, DEALT, DEALT_RUNS, TURN, has_turn, some
+from tests.amounts import ALL, DEALT, DEALT_RUNS, SLOW_MODULE_RUNS, SLOW_MODULES, TURN, has_turn, some
 
 os.environ["PAGER"] = "cat"  # nobody presses keys in a pager during a test
 # JVMs of tests are too short-lived for the second compiler, which costs two fifths of Spark's time
@@ -64,23 +64,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 _QUICK_FOLDERS = {"cli", "formats", "kernels", "remoting", "rules", "server", "services", "store"}
 _QUICK_MODULES = {"test_architecture", "test_docstrings"}
-# modules that take a fifth of a second of processor time for each test, and two seconds in all
-_NOT_QUICK = frozenset(
-    f"{folder}/test_{name}"
-    for folder, names in {
-        "cli": ("browse", "folding", "large_offsets", "odd_files", "paging", "quick", "report_html", "types"),
-        "server": ("cleaning", "defaults", "testing", "union"),
-        "services": ("evidence", "grep", "overview", "popping_rules", "pulls_at_once", "redaction", "replicas"),
-        "store": (
-            *("accelerated", "accounts", "backup", "batch_repair", "change_owner", "change_places", "check_batches"),
-            *("check_hostile", "cut_timer", "damages_of_5", "deleted_topics", "newest", "parts", "parts_of_5"),
-            *("rebuild_timer", "recover_rocks", "remade_topics", "rocks_newest", "salvage", "salvage_copies"),
-            *("salvage_proof", "salvage_rocks", "salvage_tier", "tail", "tier", "tier_read", "truncate"),
-            *("wheel_snapshots", "whole_places", "whole_settings"),
-        ),
-    }.items()
-    for name in names
-)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -100,7 +83,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark quick tests, and deselect cases whose turn it is not, unless a test is named."""
-    _mark_quick(items)
+    _mark_by_speed(items)
     if ALL or any("::" in argument for argument in config.args):
         return
     seen: Counter[str] = Counter()
@@ -121,13 +104,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = here
 
 
-def _mark_quick(items: list[pytest.Item]) -> None:
-    """Mark tests that use neither Spark nor the real engine, and are not slow."""
+def _mark_by_speed(items: list[pytest.Item]) -> None:
+    """Mark tests that use neither Spark nor the real engine, and are not slow; cases of slow modules take turns."""
     here = Path(__file__).parent
     for item in items:
         parts = item.path.relative_to(here).parts
         inside = parts[0] in _QUICK_FOLDERS if len(parts) > 1 else item.path.stem in _QUICK_MODULES
-        if inside and "/".join(parts)[: -len(".py")] not in _NOT_QUICK and not any(map(item.get_closest_marker, DEALT)):
+        if "/".join(parts)[: -len(".py")] in SLOW_MODULES:
+            if item.get_closest_marker("turns") is None and not any(map(item.get_closest_marker, DEALT)):
+                item.add_marker(pytest.mark.turns(SLOW_MODULE_RUNS))
+        elif inside and not any(map(item.get_closest_marker, DEALT)):
             item.add_marker(pytest.mark.quick)
 
 

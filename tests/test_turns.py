@@ -39,12 +39,15 @@ def test_shares_of_a_test_have_no_divisor_in_common() -> None:
             dealt = calls(head, "by_turns")
             if not dealt and (all_dealt or is_dealt(head)):
                 dealt = [amounts.DEALT_RUNS]
+            if not dealt and path.relative_to(HERE).with_suffix("").as_posix() in amounts.SLOW_MODULES:
+                dealt = [amounts.SLOW_MODULE_RUNS]
             for runs in dealt:
                 seen += 1
                 assert all(gcd(runs, step) == 1 for step in calls(head, "every")), f"{path}: {node.name}"
                 if path.stem in OF_ONE_RELEASE:
                     assert runs % 2, f"{path}: {node.name}"
     assert seen > 100
+    assert all((HERE / f"{name}.py").is_file() for name in amounts.SLOW_MODULES)
 
 
 @pytest.mark.parametrize("runs", [1, 2, 3, 5])
