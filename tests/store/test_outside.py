@@ -114,4 +114,5 @@ def test_a_copy_of_hard_links(golden_copy: Unpacked, tmp_path: Path) -> None:
         with pytest.raises(Refused, match="holds another lock"):
             recover(StoreLayout(str(copy), CONF))
         assert tree(copy) == before
+    assert [text for text in plan(StoreLayout(str(copy), CONF)).warnings if "has another hard link" in text]
     recover(StoreLayout(str(copy), CONF))

@@ -36,6 +36,11 @@ class DirectoryEntry:
         """Modification time, of the target if it is a link."""
         return self._entry.stat().st_mtime_ns
 
+    @property
+    def links(self) -> int:
+        """Number of its hard links, of the target if it is a link."""
+        return self._entry.stat().st_nlink
+
     def _ask(self, question: Callable[[], bool]) -> bool:
         try:
             return question()
@@ -66,6 +71,10 @@ class RemoteEntry(DirectoryEntry):
     @property
     def mtime_ns(self) -> int:
         return self._status.mtime_ns
+
+    @property
+    def links(self) -> int:
+        return 1
 
 
 def exists(path: str) -> bool:

@@ -6,12 +6,13 @@ If a directory has several roles, the strictest rule counts, and all warnings ar
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
 from rmqtool.errors import Refused
 from rmqtool.store.config.fit import misfit_warnings, refuse_misfits
-from rmqtool.store.disk.directories import exists
+from rmqtool.store.disk.directories import exists, is_dir, list_dir
 from rmqtool.store.layout.backup_signs import find_home
 from rmqtool.store.layout.paths import EPOCHS, StoreLayout
 from rmqtool.store.layout.tier_signs import tier_sign
@@ -165,6 +166,7 @@ COMMANDS = (
 
 # these do not write files with the configured length, or only into a new store
 _ANY_LENGTH = {*TAKING_OUT, "undo", "undo --force", "rebuild config", "rebuild tiered-metadata", "apply"}
+_IN_PLACE = {"append", "serve", "recover", "truncate", "dlq requeue"}  # these write to files of the log
 
 _COMMAND = re.compile(r"\{([^}]+)\}")
 _ALLOWED = Rule(Verdict.ALLOWED)
@@ -398,6 +400,8 @@ def heed(layout: StoreLayout, *commands: str) -> list[str]:
                 raise Refused(f"{layout.root}: {_say(layout, fact, rule)}")
             if rule.verdict is Verdict.WARNED:
                 warnings.append(_say(layout, fact, rule))
+    if not _IN_PLACE.isdisjoint(commands):
+        warnings += _warn_of_linked_log(layout)
     return warnings + (misfit_warnings(layout) if _ANY_LENGTH.issuperset(commands) else refuse_misfits(layout))
 
 
@@ -409,6 +413,19 @@ def warn_of_unsaid_role(layout: StoreLayout) -> str | None:
         f"{layout.root}: it is unknown whether this is a master's directory. A slave's looks the same, and storing a "
         "message in it makes it useless as a replica: give its settings with --broker-conf"
     )
+
+
+def _warn_of_linked_log(layout: StoreLayout) -> Iterator[str]:
+    """The warning that another name of a log file sees the same changes, as in a copy made of hard links."""
+    for folder in filter(is_dir, layout.commit_log_paths):
+        for entry in list_dir(folder):
+            with suppress(OSError):  # a broker has just deleted it
+                if entry.is_file() and entry.links > 1:
+                    yield (
+                        f"{entry.path}: has another hard link, as in a copy made with cp -al, which is no backup: what "
+                        "is written to the log changes there too"
+                    )
+                    return
 
 
 def _say(layout: StoreLayout, fact: RoleFact, rule: Rule) -> str:
