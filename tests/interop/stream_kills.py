@@ -1,11 +1,11 @@
-"""A live cluster into Parquet, Delta and Iceberg while drivers and the broker are killed: each message exactly once.
+"""A live cluster into Parquet, Delta and Iceberg while drivers and servers are killed: each message exactly once.
 
     python -m tests.interop.stream_kills --release 5.5.0 --to parquet --rounds 10 --seed 1
 
 A real broker, or ours (``--release serve``), gets messages all the time, each until it is acknowledged. They go into
 the table by a stream of Spark with a checkpoint, or with ``--by dump`` by ``dump --since-last``. In each round its
-driver or job is killed, in some the broker too. In the end the table must have exactly the messages of the broker's
-own log.
+driver or job is killed, in some the broker or the name server too. In the end the table must have exactly the messages
+of the broker's own log.
 """
 
 import argparse
@@ -18,9 +18,11 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from random import Random
+from typing import Self
 
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
@@ -38,7 +40,32 @@ from tests.interop.test_namesrv import name_server
 TOPIC = "Live"
 _PAUSE = 0.05  # s between two messages
 OURS = "serve"
-_CONF = {**SMALL_FILES, "flushDiskType": "SYNC_FLUSH"}
+_CONF = {**SMALL_FILES, "flushDiskType": "SYNC_FLUSH", "registerNameServerPeriod": 10_000}
+Kill = Callable[[], None]
+
+
+class Names:
+    """A name server that can be killed; as a context manager, it is ended at the end."""
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+        self._port, self.address = 0, ""
+        self._boot()
+
+    def _boot(self) -> None:
+        _process, self.address = self._running.enter_context(name_server(self._port))
+        self._port = int(self.address.rpartition(":")[2])
+
+    def kill(self) -> None:
+        """Kill it and start another one, which knows no broker until one registers again."""
+        self._running.close()
+        self._boot()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._running.close()
 
 
 class Ours(Serving):
@@ -151,8 +178,8 @@ class Stream:
         all_of_it = {"namesrv": life.namesrv, "subscribe": TOPIC, "startingOffsets": "earliest"}
         self.all_of_it, self.options = json.dumps(all_of_it), json.dumps({**all_of_it, "maxOffsetsPerTrigger": "300"})
 
-    def run_and_kill(self, rng: Random, also: Life | None) -> None:
-        """Start a driver, and kill it after some batches; and the broker in between."""
+    def run_and_kill(self, rng: Random, also: Kill | None) -> None:
+        """Start a driver, and kill it after some batches; and a server in between."""
         with started() as start:
             driver = start("stream_reader", self.options, self.checkpoint, self.sink.place, self.sink.kind)
             assert driver.stdout is not None
@@ -160,7 +187,7 @@ class Stream:
             wanted = batches_of(self.checkpoint) + rng.randrange(1, 4)
             self._wait(driver, wanted)
             if also is not None:
-                also.kill()
+                also()
                 self._wait(driver, wanted + 1)
             time.sleep(rng.random() * 0.5)
             end_process(driver)
@@ -209,7 +236,7 @@ class Job:
             stderr=subprocess.PIPE, text=True, start_new_session=True,
         )  # fmt: skip
 
-    def run_and_kill(self, rng: Random, also: Life | None) -> None:
+    def run_and_kill(self, rng: Random, also: Kill | None) -> None:
         """Run a job to its end, and kill the next one at any time of its life."""
         begun = time.monotonic()
         whole = self._start()
@@ -219,7 +246,7 @@ class Job:
         killed = self._start()
         time.sleep(rng.random() * self.seconds)
         if also is not None:
-            also.kill()
+            also()
         with suppress(ProcessLookupError):
             os.killpg(killed.pid, signal.SIGKILL)
         killed.communicate()
@@ -246,16 +273,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
     rng, folder = Random(chosen.seed), Path(tempfile.mkdtemp(prefix="stream-kills-"))
-    with name_server() as (_process, address):
-        life = Life(chosen.release, folder / "store", address)
+    with Names() as names:
+        life = Life(chosen.release, folder / "store", names.address)
         try:
             sink = Sink(folder, chosen.to)
             writer = Stream(folder, life, sink) if chosen.by == "stream" else Job(life, sink)
-            brokers = 0
             for turn in range(chosen.rounds):
-                also = life if turn % 3 == 1 else None
-                brokers += also is not None
-                writer.run_and_kill(rng, also)
+                writer.run_and_kill(rng, (None, life.kill, names.kill)[turn % 3])
                 print(f"round {turn}: {len(life.acknowledged)} acknowledged", flush=True)
             life.stop_sending()
             found = writer.finish(len(life.acknowledged))
@@ -268,9 +292,10 @@ def main() -> int:
     equal = sorted(found) == stored
     lost = set(life.acknowledged) - numbers
     print(
-        f"{chosen.release} to {chosen.to} by {chosen.by}, seed {chosen.seed}: {chosen.rounds} drivers or jobs and "
-        f"{brokers} brokers killed; {len(life.acknowledged)} acknowledged, {len(stored)} in the log, "
-        f"{len(found)} rows in the table, {len(found) - len(set(found))} twice, {len(lost)} lost: "
+        f"{chosen.release} to {chosen.to} by {chosen.by}, seed {chosen.seed}: {chosen.rounds} drivers or jobs, "
+        f"{(chosen.rounds + 1) // 3} brokers and {chosen.rounds // 3} name servers killed; "
+        f"{len(life.acknowledged)} acknowledged, {len(stored)} in the log, {len(found)} rows in the table, "
+        f"{len(found) - len(set(found))} twice, {len(lost)} lost: "
         f"{'equal' if equal else 'DIFFERENT'}"
     )
     if equal and not lost:
