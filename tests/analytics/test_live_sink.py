@@ -2,10 +2,13 @@
 
 import multiprocessing
 import pickle
+import re
 import signal
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,17 +20,20 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, MapType, Strin
 
 from formats.message.properties import UNIQ_KEY
 from rmqtool import read_arrow
-from rmqtool.analytics.live import writer
+from rmqtool.analytics.live import waiting
 from rmqtool.analytics.live.options import live_request_of
 from rmqtool.analytics.live.plan import plan_ranges
 from rmqtool.analytics.live.read import read_range
 from rmqtool.analytics.live.rows import TaskMessages, bundles
+from rmqtool.analytics.live.waiting import Patience
 from rmqtool.analytics.live.writer import ClusterStreamWriter, ClusterWriter, SinkOptions
 from rmqtool.client.cluster import attempts
 from rmqtool.errors import BadValue, RmqError
 from rmqtool.rules.ids import stable_id
 from rmqtool.testing import TestBroker, broker
+from tests.analytics.test_live_stream import Late
 from tests.interop.serving import Serving
+from tests.interop.test_namesrv import name_server
 from tests.model.neighbours import Neighbour
 from tests.remoting.certificates import Certificates
 
@@ -56,18 +62,17 @@ def served() -> Iterator[TestBroker]:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PAUSES", (0.1,) * 100)
     monkeypatch.setattr(attempts, "PAUSES", (0.05,) * 2)
 
 
-def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
+def batch_of(*rows: dict[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{name: row.get(name) for name in ARROW.names} for row in rows], ARROW)
 
 
 def sent(namesrv: str, *rows: dict[str, Any], **options: str) -> int:
     first_writer = ClusterWriter(SinkOptions.of({"namesrv": namesrv, **options}, SCHEMA))
     copy: ClusterWriter = pickle.loads(pickle.dumps(first_writer))
-    return copy.write(iter([batch(*rows)])).messages
+    return copy.write(iter([batch_of(*rows)])).messages
 
 
 def stored(store: str | Path) -> list[dict[str, Any]]:
@@ -144,7 +149,9 @@ def test_ids_are_the_same_however_often_a_task_runs(served: TestBroker) -> None:
     first_writer = ClusterWriter(SinkOptions.of({"namesrv": served.namesrv}, SCHEMA))
     for _attempt in range(2):
         assert (
-            pickle.loads(pickle.dumps(first_writer)).write(iter([batch(*rows[:100]), batch(*rows[100:])])).messages
+            pickle.loads(pickle.dumps(first_writer))
+            .write(iter([batch_of(*rows[:100]), batch_of(*rows[100:])]))
+            .messages
             == 300
         )
     ids = defaultdict(list)
@@ -157,18 +164,24 @@ def test_ids_are_the_same_however_often_a_task_runs(served: TestBroker) -> None:
     assert len({row["msgId"] for row in stored(served.store)}) == 600
 
 
+class Context:
+    """What a task of a stream knows."""
+
+    def __init__(self, batch: str) -> None:
+        self._batch = batch
+
+    def partitionId(self) -> int:
+        return 3
+
+    def getLocalProperty(self, name: str) -> str:
+        return {"sql.streaming.queryId": "q", "streaming.sql.batchId": self._batch}[name]
+
+
 def test_ids_of_a_stream_do_not_depend_on_its_driver(monkeypatch: pytest.MonkeyPatch, served: TestBroker) -> None:
-    class Context:
-        def partitionId(self) -> int:
-            return 3
-
-        def getLocalProperty(self, name: str) -> str:
-            return {"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"}[name]
-
-    monkeypatch.setattr("pyspark.TaskContext.get", lambda: Context())
+    monkeypatch.setattr("pyspark.TaskContext.get", lambda: Context("7"))
     for _driver in range(2):
         first_writer = ClusterStreamWriter(SinkOptions.of({"namesrv": served.namesrv}, SCHEMA))
-        first_writer.write(iter([batch({"topic": "A", "body": b"x"}, {"topic": "A", "body": b"y"})]))
+        first_writer.write(iter([batch_of({"topic": "A", "body": b"x"}, {"topic": "A", "body": b"y"})]))
     assert {row["msgId"] for row in stored(served.store)} == {stable_id("q:7:3", 0), stable_id("q:7:3", 1)}
 
 
@@ -202,7 +215,7 @@ def test_a_broker_that_is_restarted_gets_every_message(tmp_path: Path) -> None:
 
 def send_many(namesrv: str, count: int) -> None:
     """Send rows from a process of its own."""
-    writer.PAUSES = (0.1,) * 100
+    attempts.PAUSES = (0.1,)
     assert sent(namesrv, *({"topic": "A", "body": b"%d" % n} for n in range(count))) == count
 
 
@@ -261,11 +274,71 @@ def test_frames_that_are_refused(fields: list[StructField], options: dict[str, s
     assert text in str(error.value)
 
 
-def test_a_cluster_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "PAUSES", (0.05,))
+def test_a_cluster_that_is_not_there() -> None:
     with pytest.raises(RmqError, match=r"A: not sent: .*refused") as error:
-        sent("127.0.0.1:1", {"topic": "A", "body": b"x"})
+        sent("127.0.0.1:1", {"topic": "A", "body": b"x"}, brokerTimeout="100ms")
     assert "\n" not in str(error.value)
+
+
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is said of each further attempt."""
+    texts: list[str] = []
+    monkeypatch.setattr(waiting, "_QUIET", 0.0)
+    monkeypatch.setattr(waiting, "_REPORTS", 0.0)
+    monkeypatch.setattr(waiting, "warn", texts.append)
+    return texts
+
+
+def test_a_broker_that_is_away_is_waited_for(
+    tmp_path: Path, reports: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins = tmp_path / "begins"
+
+    def report(text: str) -> None:
+        reports.append(text)
+        if len(reports) > 4:  # more than there are pauses
+            begins.touch()
+
+    monkeypatch.setattr(waiting, "warn", report)
+    with Late(tmp_path / "store", begins) as late:
+        assert sent(late.namesrv, {"topic": "A", "body": b"x"}, brokerTimeout="100s") == 1
+    assert len(reports) > 4
+    for text in reports:
+        assert re.fullmatch(r"A: .*; it is tried again for \d+ more seconds \(option brokerTimeout\)", text), text
+
+
+@pytest.mark.parametrize(
+    ("batch", "patience", "text"),
+    [
+        ("0", Patience(100, 100), "not sent: A: no name server knows the topic"),  # not its broker, but the topic
+        ("1", Patience(0, 0.5), "not sent: A: no name server knows the topic"),
+        ("0", Patience(0, 100), "no broker is registered"),
+    ],
+)
+def test_a_topic_without_a_route(
+    batch: str, patience: Patience, text: str, reports: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a stream that has sent before knows that a broker is missing, and that its name server is the right one."""
+    nobody = text.startswith("no broker")
+    with ExitStack() as stack:
+        if nobody:
+            address = stack.enter_context(name_server())[1]
+        else:
+            address = stack.enter_context(broker(settings={"autoCreateTopicEnable": "false"})).namesrv
+        monkeypatch.setattr("pyspark.TaskContext.get", lambda: Context(batch))
+        options = SinkOptions.of({"namesrv": address}, SCHEMA, streaming=True)
+        assert options.patience == Patience(60, 600)
+        with pytest.raises(RmqError, match=text):
+            ClusterStreamWriter(replace(options, patience=patience)).write(
+                iter([batch_of({"topic": "A", "body": b"x"})])
+            )
+    if batch == "1":
+        assert len(reports) > 2
+        assert " more seconds" in reports[0]
+    else:
+        assert len(reports) == (0 if nobody else 2)
+        assert not any(" more seconds" in report for report in reports)
 
 
 def test_tls_and_keys(tmp_path: Path) -> None:

@@ -23,10 +23,11 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool import Store
-from rmqtool.analytics.live import queues, reader
+from rmqtool.analytics.live import queues, reader, waiting
 from rmqtool.analytics.live.options import live_request_of
 from rmqtool.analytics.live.queues import DataLoss
 from rmqtool.analytics.live.reader import LiveStream
+from rmqtool.analytics.live.waiting import Patience
 from rmqtool.analytics.source.tables_source import RocketMQSource
 from rmqtool.cli.serve.running import until_stopped
 from rmqtool.client import ClientOptions
@@ -394,15 +395,15 @@ def test_a_broker_that_dies_is_waited_for(
     begins, reports = tmp_path / "begins", list[str]()
     begins.touch()
     monkeypatch.setattr(attempts, "PAUSES", (0.02,) * 3)
-    monkeypatch.setattr(queues, "_QUIET", 0.0)
-    monkeypatch.setattr(queues, "_REPORTS", 0.0)
+    monkeypatch.setattr(waiting, "_QUIET", 0.0)
+    monkeypatch.setattr(waiting, "_REPORTS", 0.0)
 
     def report(text: str) -> None:
         reports.append(text)
         if len(reports) > 6:  # more than there are pauses
             begins.touch()
 
-    monkeypatch.setattr(queues, "warn", report)
+    monkeypatch.setattr(waiting, "warn", report)
     fill(tmp_path / "store", 0, 40)
     with ExitStack() as stack:
         names = stack.enter_context(name_server())[1] if others else None
@@ -417,6 +418,7 @@ def test_a_broker_that_dies_is_waited_for(
         begins.unlink()
         late.start()
         query.start()
+        query.stream.request = replace(query.stream.request, patience=Patience(first=0.0, later=100.0))
         if not planned:
             query.stream.prepareForTriggerAvailableNow()
         rest = query.read(-1) if planned else query.batch()
@@ -426,11 +428,41 @@ def test_a_broker_that_dies_is_waited_for(
         assert re.search(r"Again.*; it is tried again for \d+ more seconds \(option brokerTimeout\)", text), text
 
 
+@pytest.mark.parametrize("listens", [False, True])
+@pytest.mark.parametrize("now", [False, True])
+def test_a_name_server_that_has_never_named_a_broker(
+    monkeypatch: pytest.MonkeyPatch, *, listens: bool, now: bool
+) -> None:
+    """It may be the wrong one: a new stream does not wait long for it, unless it is asked to."""
+    monkeypatch.setattr(waiting, "_QUIET", 0.0)
+    monkeypatch.setattr(attempts, "PAUSES", (0.02,) * 3)
+    reports: list[str] = []
+    monkeypatch.setattr(waiting, "warn", reports.append)
+    with ExitStack() as stack:
+        address = stack.enter_context(name_server())[1] if listens else "127.0.0.1:1"
+        options = {"namesrv": address, "subscribe": "A"}
+        asked = live_request_of({**options, "brokerTimeout": "2h"}, streaming=True)
+        assert asked.patience == Patience(7200, 7200)
+        request = live_request_of(options, streaming=True)
+        assert request.patience == Patience(60, 600)
+        stream = RocketMQSource(CaseInsensitiveDict(options)).streamReader(SCHEMA)
+        assert isinstance(stream, LiveStream)
+        stream.request = replace(request, patience=Patience(0.2, 100))
+        if now:
+            stream.prepareForTriggerAvailableNow()
+            assert not reports
+        text = "no broker is registered" if listens else r"no name server answers: 127.0.0.1:1: .*refused"
+        with pytest.raises(RmqError, match=text):
+            stream.initialOffset()
+        stream.stop()
+    assert re.search(rf"{text}.*; it is tried again for 0 more seconds \(option brokerTimeout\)", reports[0])
+
+
 def test_a_process_whose_driver_was_killed_does_not_wait(broker: Neighbour, monkeypatch: pytest.MonkeyPatch) -> None:
     query = Query(broker, brokerTimeout="1h")
     broker.end(signal.SIGKILL)
     parents = itertools.count()
-    monkeypatch.setattr(queues.os, "getppid", lambda: next(parents))
+    monkeypatch.setattr(waiting.os, "getppid", lambda: next(parents))
     with pytest.raises(RmqError, match=r"Again: .*, but the process that asks for it has ended"):
         query.batch()
 

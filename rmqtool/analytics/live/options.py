@@ -9,18 +9,20 @@ from typing import Any, TypeAlias
 from formats.remoting.shapes import MessageQueue
 from rmqtool.admin.target import SCHEME, Target, parse_target
 from rmqtool.analytics.bodies.schema import TableSchema
+from rmqtool.analytics.live.waiting import A_MINUTE, Patience
 from rmqtool.analytics.spark.option_values import OF_A_CATALOG, millis_of, number_of, suggest
 from rmqtool.errors import BadValue
 from rmqtool.rules.sending import check_group, check_topic
 
 EARLIEST, LATEST = "earliest", "latest"
 _OLD_WORDS = {-2: EARLIEST, -1: LATEST}  # as Kafka's source writes them
+_PATIENCE, _OF_STREAMS = "brokerTimeout", 600.0
 _CONNECTION = ("path", "namesrv", "tlsConfig", "acl")
 _SELECTION = ("table", "columns", "bodySchema", "subscribe", "subscribePattern", "assign", "tags", "sql")
 _RANGE = ("startingOffsets", "startingTimestamp", "endingOffsets", "endingTimestamp")
 _AMOUNT = (
     "minPartitions", "maxRecordsPerPartition", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay",
-    "failOnDataLoss", "brokerTimeout",
+    "failOnDataLoss", _PATIENCE,
 )  # fmt: skip
 _PROGRESS = ("commitGroup",)
 _OPTIONS = {name.lower(): name for name in (*_CONNECTION, *_SELECTION, *_RANGE, *_AMOUNT, *_PROGRESS)}
@@ -60,7 +62,7 @@ class LiveRequest:
         most_records: messages of a range.
         most_offsets, least_offsets: messages of a batch of a stream; None for no limit.
         most_delay: seconds after which a batch is read even if it has less than ``least_offsets``.
-        patience: seconds for which a broker or name server that is away is waited for.
+        patience: for how long a broker or name server that is away is waited for.
         strict: fail if messages are no longer there, instead of continuing after them with a warning.
         commit_group: the consumer group whose offsets a stream moves after each batch; None for no group.
         bodies: the schema of bodies, by which messages have the columns ``decoded`` and ``decodeError``.
@@ -81,7 +83,7 @@ class LiveRequest:
     most_offsets: int | None = None
     least_offsets: int | None = None
     most_delay: float = 900.0
-    patience: float = 60.0
+    patience: Patience = A_MINUTE
     strict: bool = True
     by_option: bool = True
     commit_group: str | None = None
@@ -184,10 +186,22 @@ def live_request_of(options: Mapping[str, str], *, streaming: bool | None = Fals
         _number(options, "maxOffsetsPerTrigger"),
         _number(options, "minOffsetsPerTrigger"),
         _seconds(options, "maxTriggerDelay", "15m"),
-        _seconds(options, "brokerTimeout", "10m" if streaming else "1m"),
+        patience_of(options, streaming=bool(streaming)),
         _flag(options, "failOnDataLoss", default=True),
         commit_group=group,
     )
+
+
+def patience_of(options: Mapping[str, str], *, streaming: bool) -> Patience:
+    """Return how long brokers and name servers are waited for.
+
+    Raises:
+        BadValue: the option is not a time.
+    """
+    if _PATIENCE in options:
+        seconds = _seconds(options, _PATIENCE, "")
+        return Patience(seconds, seconds)
+    return Patience(later=_OF_STREAMS) if streaming else A_MINUTE
 
 
 def _selection(options: Mapping[str, str]) -> tuple[tuple[str, ...], str | None, tuple[MessageQueue, ...]]:

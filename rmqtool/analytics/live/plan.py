@@ -77,7 +77,8 @@ class Follower:
             default: EARLIEST or LATEST, if the request gives no boundary.
         """
         boundary = self._request.begin(default)
-        queues = await self._queues.find()
+        with self._queues.patient_for(self._request.patience.first):
+            queues = await self._queues.find()
         check_named(boundary, "starting", queues)
         await self._queues.ask_together(queues)
 

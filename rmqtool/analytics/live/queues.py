@@ -6,10 +6,8 @@ either: it is an error, or a queue that waits.
 """
 
 import asyncio
-import os
 import re
 import time
-import warnings
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -22,6 +20,7 @@ from rmqtool.admin.live.questions import client_options
 from rmqtool.admin.target import Target
 from rmqtool.analytics.live.options import EARLIEST, LATEST, Boundary, LiveRequest, Point
 from rmqtool.analytics.live.positions import Positions, QueuePosition
+from rmqtool.analytics.live.waiting import AwaitedPeers, warn
 from rmqtool.client.cluster import attempts
 from rmqtool.client.cluster.answers import body_from
 from rmqtool.client.cluster.cluster import Cluster
@@ -41,7 +40,6 @@ _IN_FLIGHT = 64  # queues asked at the same time
 _TRUSTED = 60.0  # s that the proof of a position holds in a queue without news
 _MANY = 64  # queues; more are asked for together
 _STEP = 32  # messages looked at together, around a time
-_QUIET, _REPORTS = 5.0, 60.0  # s of waiting before it is reported, and between two reports
 
 
 class DataLoss(ClientError):
@@ -83,9 +81,14 @@ def connected(target: Target) -> Iterator[tuple[Loop, Cluster]]:
         loop.close()
 
 
-def warn(text: str) -> None:
-    """Say on stderr that something was left out."""
-    warnings.warn(text, stacklevel=2)
+async def check_registered(cluster: Cluster, target: Target) -> None:
+    """Check that brokers are registered at all; else no route says nothing about a topic.
+
+    Raises:
+        RemotingError: none is, as after the restart of the only one, or of a name server.
+    """
+    if not (await cluster.brokers()).broker_addr_table:
+        raise RemotingError(f"{target.text}: no broker is registered")
 
 
 async def gather(items: Iterable[K], work: Callable[[K], Coroutine[Any, Any, T]]) -> dict[K, T]:
@@ -112,13 +115,21 @@ class Queues:
     def __init__(self, cluster: Cluster, request: LiveRequest) -> None:
         self._cluster, self._request = cluster, request
         self._puller = Puller(cluster)
+        self._waiting = AwaitedPeers(request.patience.later, by_option=request.by_option)
         self._proven: dict[MessageQueue, tuple[QueuePosition, float]] = {}
         self._committed: dict[MessageQueue, int] = {}
-        self._parent = os.getppid()  # Spark's driver, in the process that plans a stream: it may be killed meanwhile
         self._bounds: dict[MessageQueue, tuple[int, int]] = {}  # beginnings and ends
-        self._reported: dict[str, float] = {}  # when it was last said that a peer is waited for
 
     # -- asking, and waiting for who is away --------------------------------------------------------------------------
+
+    @contextmanager
+    def patient_for(self, seconds: float) -> Iterator[None]:
+        """Wait no longer than this for a peer that is away."""
+        usual, self._waiting.patience = self._waiting.patience, seconds
+        try:
+            yield
+        finally:
+            self._waiting.patience = usual
 
     async def ask(self, what: MessageQueue | str, work: Callable[[], Awaitable[T]], *, known: bool = True) -> T:
         """The result of work that only reads; a broker that is away is waited for, and asked by new routes.
@@ -142,38 +153,13 @@ class Queues:
                 raise
 
         try:
-            return await self._try_often(what, attempt)
+            return await self._waiting.try_often(what, attempt)
         except (DataLoss, MadeAgain):
             raise
         except (ClientError, RemotingError) as err:
             if str(err).startswith(str(what)):
                 raise
             raise ClientError(f"{what}: {err}") from err
-
-    async def _try_often(self, what: MessageQueue | str, work: Callable[[], Awaitable[T]]) -> T:
-        begun, patience = time.monotonic(), self._request.patience
-
-        def report(text: str) -> None:
-            """Say what is waited for: after some seconds, and then every minute; once for all queues of a broker."""
-            if os.getppid() != self._parent:
-                raise ClientError(f"{text}, but the process that asks for it has ended")
-            now = time.monotonic()
-            if now - begun >= _QUIET and now - self._reported.get(text, -_REPORTS) >= _REPORTS:
-                self._reported[text] = now
-                name = "" if text.startswith(str(what)) else f"{what}: "
-                option = " (option brokerTimeout)" if self._request.by_option else ""
-                warn(f"{name}{text} for {begun + patience - now:.0f} more seconds{option}")
-
-        return await attempts.try_often(work, asyncio.Event(), report, patience)
-
-    async def _check_registered(self) -> None:
-        """Check that brokers are registered at all; else no route says nothing about a topic.
-
-        Raises:
-            RemotingError: none is, as after the restart of the only one, or of a name server.
-        """
-        if not (await self._cluster.brokers()).broker_addr_table:
-            raise RemotingError(f"{self._request.target.text}: no broker is registered")
 
     # -- which there are ----------------------------------------------------------------------------------------------
 
@@ -195,7 +181,7 @@ class Queues:
             return queues
 
         try:
-            return await self._try_often("", find_all)
+            return await self._waiting.try_often("", find_all)
         except _Away as err:
             return err.others
 
@@ -227,7 +213,7 @@ class Queues:
         pattern = re.compile(self._request.pattern)
 
         async def list_topics() -> list[str]:
-            await self._check_registered()
+            await check_registered(self._cluster, self._request.target)
             return await ordinary_topics(self._cluster)
 
         names = await self.ask("the list of topics", list_topics)
@@ -244,7 +230,7 @@ class Queues:
                 await self._cluster.fetch_route(topic)
             except NoRoute:
                 if not may_be_away:
-                    await self._check_registered()
+                    await check_registered(self._cluster, self._request.target)
                 raise
             return await readable_queues(self._cluster, topic)
 

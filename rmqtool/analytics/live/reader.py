@@ -28,7 +28,8 @@ from rmqtool.analytics.live.queues import Queues, connected
 from rmqtool.analytics.live.read import read_range
 from rmqtool.analytics.spark.columns import SparkColumns, limit_rows
 from rmqtool.analytics.spark.worker import without_traceback
-from rmqtool.client.cluster.errors import NoRoute
+from rmqtool.client.cluster.errors import ClientError
+from rmqtool.remoting.errors import RemotingError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -128,8 +129,8 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         with without_traceback():
             try:
-                self._target = self._open_client().ends()
-            except NoRoute:  # only the position, which is not known yet, says whether the topic was read before
+                self._target = self._open_client().ends_now()
+            except (ClientError, RemotingError):  # only the position, which is not known yet, says what to wait for
                 self._needs_target = True
 
     def reportLatestOffset(self) -> Offsets:
@@ -177,6 +178,11 @@ class _Client:
     def ends(self, before: Collection[MessageQueue] = ()) -> dict[MessageQueue, int]:
         """Where the queues end now; see :meth:`Follower.ends`."""
         return self._loop.run(self._follower.ends(before))
+
+    def ends_now(self) -> dict[MessageQueue, int]:
+        """As :meth:`ends`, without waiting for a peer that is away."""
+        with self.queues.patient_for(0):
+            return self.ends()
 
     def commit(self, positions: Positions, group: str) -> None:
         """Move the offsets of a group; see :meth:`Queues.commit`."""

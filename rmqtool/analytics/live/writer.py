@@ -4,7 +4,6 @@ A task that Spark runs again sends its rows again, with the same unique ids. So 
 doubles can be recognised.
 """
 
-import asyncio
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -14,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from rmqtool.admin.target import Target
-from rmqtool.analytics.live.options import known_live_options, target_of
-from rmqtool.analytics.live.queues import connected, gather
+from rmqtool.analytics.live.options import known_live_options, patience_of, target_of
+from rmqtool.analytics.live.queues import check_registered, connected, gather
 from rmqtool.analytics.live.rows import COLUMNS, KeyedMessage, TaskMessages, bundles, columns_of
+from rmqtool.analytics.live.waiting import AwaitedPeers, Patience
 from rmqtool.analytics.spark.option_values import BATCH, QUERY
 from rmqtool.analytics.spark.worker import without_traceback
-from rmqtool.client.cluster.attempts import PAUSES, may_pass
+from rmqtool.client.cluster.attempts import may_pass
 from rmqtool.client.cluster.cluster import Cluster
-from rmqtool.client.cluster.errors import BrokerError, ClientError, NoRoute
+from rmqtool.client.cluster.errors import BadAnswer, BrokerError, ClientError, NoRoute
 from rmqtool.client.producing.message import NotSent
 from rmqtool.client.producing.producer import Producer, by_hash
 from rmqtool.errors import BadValue
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-_OPTIONS = ("path", "namesrv", "tlsConfig", "acl", "topic", "producerGroup", "map")
+_OPTIONS = ("path", "namesrv", "tlsConfig", "acl", "topic", "producerGroup", "map", "brokerTimeout")
 _OF_STREAMS = {"checkpointlocation"}  # Spark passes it on
 _GROUP = "rmqtool-producer"
 _ROWS, _TOGETHER = 1024, 64  # rows in progress, and of one request
@@ -55,16 +55,18 @@ class SinkOptions:
         topic: of rows that have none.
         group: the producer group.
         columns: at which position a row has which field of its message.
+        patience: for how long a broker or name server that is away is waited for.
     """
 
     target: Target
     topic: str | None
     group: str
     columns: Mapping[str, int]
+    patience: Patience
 
     @classmethod
-    def of(cls, options: Mapping[str, str], schema: "StructType") -> "SinkOptions":
-        """Create from the options of the data source, for a data frame.
+    def of(cls, options: Mapping[str, str], schema: "StructType", *, streaming: bool = False) -> "SinkOptions":
+        """Create from the options of the data source, for a data frame or a stream of them.
 
         Raises:
             BadValue: an option is unknown or has an invalid value, or a column does not suit.
@@ -79,7 +81,7 @@ class SinkOptions:
                 check_topic(topic)
         except ValueError as err:
             raise BadValue(str(err)) from None
-        return cls(target_of(options), topic, group, columns)
+        return cls(target_of(options), topic, group, columns, patience_of(options, streaming=streaming))
 
 
 class _Writer:
@@ -110,7 +112,7 @@ class _Writer:
         run = f"{query}:{batch}" if query and batch else self._run
         numbered = TaskMessages(f"{run}:{partition}", self._millis, self._options.topic)
         with without_traceback(), connected(self._options.target) as (loop, cluster):
-            sender = Sender(cluster, self._options.group)
+            sender = Sender(cluster, self._options, known=bool(batch) and batch != "0")
             loop.run(sender.open())
             try:
                 count = 0
@@ -148,14 +150,17 @@ class ClusterStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 class Sender:
-    """Sends messages, in bundles at the same time, and again if a broker does not answer.
+    """Sends messages, in bundles at the same time, and again while a broker is away.
 
     Args:
-        group: the producer group.
+        known: the stream has sent messages before. No route to a topic then means that its broker, or a name server,
+            has just been restarted.
     """
 
-    def __init__(self, cluster: Cluster, group: str) -> None:
-        self._producer = Producer(cluster, group)
+    def __init__(self, cluster: Cluster, options: SinkOptions, *, known: bool = False) -> None:
+        self._cluster, self._options, self._known = cluster, options, known
+        self._producer = Producer(cluster, options.group)
+        self._waiting = AwaitedPeers(options.patience.later if known else options.patience.first)
 
     async def open(self) -> None:
         """Join the group."""
@@ -169,7 +174,8 @@ class Sender:
         """Send messages; all are stored when this returns. Those of one sharding key keep their order.
 
         Raises:
-            NotSent: a broker refuses one, or does not answer.
+            NotSent: a broker refuses one.
+            RemotingError: a broker does not answer.
             BadValue: the client refuses one.
         """
         lanes: dict[object, list[list[KeyedMessage]]] = {}
@@ -185,8 +191,10 @@ class Sender:
 
     async def _send(self, bundle: list[KeyedMessage]) -> None:
         messages, key = [each.message for each in bundle], bundle[0].sharding_key
-        select = by_hash(key) if key else None
-        for pause in (*PAUSES, None):
+        select, topic = by_hash(key) if key else None, messages[0].topic
+
+        async def attempt() -> None:
+            nonlocal messages
             try:
                 if len(messages) == 1:
                     await self._producer.send(messages[0], select=select)
@@ -194,18 +202,21 @@ class Sender:
                     await self._producer.send_batch(messages, select=select)
             except NotSent as err:
                 messages = messages[len(err.sent) :]
-                if pause is None or not _may_pass(err):
-                    raise
+                raise await self._judge(err) from err
             except ValueError as err:
-                raise BadValue(f"{messages[0].topic}: {err}") from err
-            else:
-                return
-            await asyncio.sleep(pause)
+                raise BadValue(f"{topic}: {err}") from err
 
+        await self._waiting.try_often(topic, attempt)
+        self._waiting.patience = self._options.patience.later
 
-def _may_pass(err: NotSent) -> bool:
-    """Whether another attempt may help."""
-    cause = err.__cause__
-    if isinstance(cause, BrokerError | RemotingError):
-        return may_pass(cause)
-    return isinstance(cause, NoRoute) or not isinstance(cause, ClientError)
+    async def _judge(self, err: NotSent) -> NotSent | RemotingError:
+        """The error for an attempt that failed: one that says whether another may help, and a broker is waited for."""
+        cause = err.__cause__
+        if isinstance(cause, NoRoute) and not self._known:
+            await check_registered(self._cluster, self._options.target)
+            return BadAnswer(str(err))
+        if isinstance(cause, BadAnswer):
+            return BadAnswer(str(err))
+        if isinstance(cause, BrokerError | RemotingError):
+            return RemotingError(str(err)) if may_pass(cause) else err
+        return RemotingError(str(err)) if isinstance(cause, NoRoute) or not isinstance(cause, ClientError) else err

@@ -125,7 +125,7 @@ class RocketMQSource(DataSource):
 
         with without_traceback():
             if is_live(self.options):
-                return ClusterStreamWriter(SinkOptions.of(self.options, schema))
+                return ClusterStreamWriter(SinkOptions.of(self.options, schema, streaming=True))
             if overwrite:
                 raise BadValue("a store is not overwritten: give the stream the output mode append or update")
             return StoreStreamWriter(self.options, schema.fieldNames())

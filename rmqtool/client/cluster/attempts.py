@@ -19,7 +19,7 @@ def may_pass(err: ClientError | RemotingError) -> bool:
     return isinstance(err, RemotingError) or (isinstance(err, BrokerError) and err.code in _PASSING)
 
 
-def _is_away(err: ClientError | RemotingError) -> bool:
+def is_away(err: ClientError | RemotingError) -> bool:
     """Whether a peer is away or overloaded, as while it is started again; an invalid answer is neither."""
     return may_pass(err) and (isinstance(err, MasterAway) or not isinstance(err, BadAnswer))
 
@@ -45,7 +45,7 @@ async def try_often(
         try:
             return await work()
         except (ClientError, RemotingError) as err:
-            if patience is not None and _is_away(err):
+            if patience is not None and is_away(err):
                 pause = min(PAUSES[min(waited, len(PAUSES) - 1)], begun + patience - time.monotonic())
                 waited += 1
             else:
