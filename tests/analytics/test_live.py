@@ -4,6 +4,7 @@ import json
 import signal
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,27 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from formats.remoting.shapes import MessageQueue
 from rmqtool import read_arrow
 from rmqtool.analytics.live import read
 from rmqtool.analytics.live.options import LiveRequest, live_request_of
 from rmqtool.analytics.live.plan import plan_ranges
-from rmqtool.analytics.live.positions import QueuePosition, Range, divide, from_json, ranges_between, share, to_json
+from rmqtool.analytics.live.positions import (
+    QueuePosition,
+    Range,
+    divide,
+    from_json,
+    join_small,
+    ranges_between,
+    share,
+    to_json,
+)  # fmt: skip
 from rmqtool.analytics.live.queues import DataLoss
 from rmqtool.analytics.live.read import read_range
+from rmqtool.analytics.source.tables_source import RocketMQSource
 from rmqtool.analytics.table.schema import MESSAGE_TABLE
 from rmqtool.client import Message
 from rmqtool.client.cluster import attempts
@@ -121,6 +134,20 @@ def test_types_are_those_of_the_declaration(served: TestBroker) -> None:
         (batch,) = read_range(request, part, columns)
         assert batch.schema.equals(pa.schema([MESSAGE_TABLE.field(name) for name in columns]))
         assert batch.num_rows == 100
+
+
+def test_small_queues_are_read_by_one_task(served: TestBroker) -> None:
+    """Of two topics, with batches and messages that are read one by one; the rows are those of single ranges."""
+    source = RocketMQSource(CaseInsensitiveDict({"namesrv": served.namesrv, "subscribe": "Told,Other"}))
+    reader = source.reader(from_arrow_schema(MESSAGE_TABLE))
+    (task,) = reader.partitions()
+    read = [row for batch in reader.read(task) for row in batch.to_pylist()]
+    single = rows(served.namesrv, subscribe="Told,Other")
+    assert [(row["topic"], row["queueId"], row["queueOffset"]) for row in read] == [
+        (row["topic"], row["queueId"], row["queueOffset"]) for row in single
+    ]
+    assert [dict(row["properties"]) for row in read] == [dict(row["properties"]) for row in single]
+    assert {row["broker"] for row in read} == {"broker-a"}
 
 
 def test_queues_are_divided(served: TestBroker) -> None:
@@ -362,6 +389,26 @@ def test_parts_cover_their_ranges(sizes: list[int], least: int | None, most: int
     assert all(len(part) for part in parts)
     assert len(parts) >= min(least or 0, sum(sizes))
     assert most is None or all(len(part) <= most for part in parts)
+
+
+@given(st.lists(st.integers(1, 1000), max_size=60), st.none() | st.integers(1, 20), st.none() | st.integers(1, 300))
+def test_small_ranges_are_read_together(sizes: list[int], least: int | None, most: int | None) -> None:
+    whole = [Range(MessageQueue("A", "b", number), 7, 7 + size) for number, size in enumerate(sizes)]
+    parts = divide(whole, least, most)
+    tasks = join_small(parts, least, most)
+    assert [part for task in tasks for part in task] == parts
+    assert len(tasks) >= min(least or 0, sum(sizes))
+    read = [sum(map(len, task)) for task in tasks]
+    assert most is None or max(read, default=0) <= most
+    if least is None and most is None:
+        assert all(a + b > 1000 for a, b in pairwise(read))
+
+
+def test_a_long_queue_is_divided_beside_many_short_ones() -> None:
+    sizes = [90_000, *[10] * 1000]
+    parts = divide([Range(MessageQueue("A", "b", n), 0, size) for n, size in enumerate(sizes)], 10, None)
+    assert max(map(len, parts)) <= 10_000
+    assert len(join_small(parts, 10, None)) == 19
 
 
 @given(st.dictionaries(QUEUES, st.integers(0, 1 << 40)), st.integers(1, 1 << 20))

@@ -477,7 +477,9 @@ def test_positions_are_reported(broker: Neighbour) -> None:
     query = Query(broker)
     assert query.stream.reportLatestOffset() == {"Again": {"a": {str(n): {"offset": 10} for n in range(4)}}}
     assert MessageQueue(TOPIC, "a", 0) in {
-        part.value.queue for part in query.stream.partitions({}, {"Again": {"a": {"0": {"offset": 3, "from": 0}}}})
+        part.queue
+        for task in query.stream.partitions({}, {"Again": {"a": {"0": {"offset": 3, "from": 0}}}})
+        for part in task.value
     }
     query.stream.stop()
 

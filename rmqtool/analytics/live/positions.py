@@ -8,6 +8,7 @@ from formats.remoting.shapes import MessageQueue
 from rmqtool.client.consumer.proof import Last
 from rmqtool.errors import BadValue
 
+_SMALL = 1000  # messages of ranges that one task reads
 Offsets = dict[str, Any]
 """JSON form of positions: by topic, broker and queue id."""
 
@@ -134,7 +135,8 @@ def divide(ranges: Iterable[Range], least: int | None, most: int | None) -> list
     """Divide ranges into parts of about equal size.
 
     Args:
-        least: number of parts, if there are as many messages.
+        least: number of parts, if there are as many messages; a queue that has more than its share is divided even if
+            there are more queues.
         most: messages of a part.
     """
     whole = list(ranges)
@@ -142,7 +144,7 @@ def divide(ranges: Iterable[Range], least: int | None, most: int | None) -> list
     parts = []
     for each in whole:
         count = 1
-        if least is not None and len(whole) < least and total:
+        if least is not None and total:
             count = -(-len(each) * least // total)
         if most is not None:
             count = max(count, -(-len(each) // most))
@@ -150,6 +152,26 @@ def divide(ranges: Iterable[Range], least: int | None, most: int | None) -> list
         edges = [each.start + len(each) * part // count for part in range(count + 1)]
         parts += [replace(each, start=edges[part], stop=edges[part + 1]) for part in range(count)]
     return parts
+
+
+def join_small(parts: Iterable[Range], least: int | None, most: int | None) -> list[tuple[Range, ...]]:
+    """Return what each task reads: small neighbours together, as the start of a task takes longer than reading them.
+
+    Args:
+        least, most: as in :func:`divide`.
+    """
+    listed = list(parts)
+    limit = min(_SMALL, _SMALL if most is None else most, sum(map(len, listed)) // (least or 1))
+    joined: list[tuple[Range, ...]] = []
+    size = 0
+    for part in listed:
+        if joined and size + len(part) <= limit:
+            joined[-1] += (part,)
+            size += len(part)
+        else:
+            joined.append((part,))
+            size = len(part)
+    return joined
 
 
 def share(backlogs: Mapping[MessageQueue, int], limit: int) -> dict[MessageQueue, int]:

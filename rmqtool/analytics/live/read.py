@@ -1,7 +1,8 @@
-"""Reads a range of a queue: as messages, and as Arrow record batches of the message schema."""
+"""Reads ranges of queues: as messages, and as Arrow record batches of the message schema."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -21,6 +22,7 @@ from rmqtool.analytics.table.schema import BROKER, MESSAGE_TABLE
 from rmqtool.analytics.table.tally import SplitTally
 from rmqtool.client.cluster.cluster import Cluster
 from rmqtool.client.cluster.errors import BadAnswer, ClientError, NotThere
+from rmqtool.client.cluster.loop import Loop
 from rmqtool.client.consumer.proof import Last, MadeAgain, last_at, last_of, prove
 from rmqtool.client.consumer.puller import Pulled, Puller
 from rmqtool.client.consumer.received import Received
@@ -173,48 +175,62 @@ class RangeReader:
 def read_range(
     request: LiveRequest, part: Range, columns: Sequence[str], tally: SplitTally | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of a range, in the order of the queue, with these columns of the table ``messages``.
+    """As :func:`read_ranges`, of one range."""
+    yield from read_ranges(request, (part,), columns, tally)
+
+
+def read_ranges(
+    request: LiveRequest, parts: Sequence[Range], columns: Sequence[str], tally: SplitTally | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of ranges, each in the order of its queue, with these columns of the table ``messages``.
 
     Args:
         tally: counts what is read.
 
     Raises:
-        DataLoss: messages of the range are gone.
-        ClientError, RemotingError: the broker does not answer, or answers wrongly.
+        DataLoss: messages of a range are gone.
+        ClientError, RemotingError: a broker does not answer, or answers wrongly.
     """
     added = BodyColumns(request.bodies, columns)
-    yield from added.add(_read_range(request, part, added.needed, SplitTally() if tally is None else tally))
+    yield from added.add(_read_ranges(request, parts, added.needed, SplitTally() if tally is None else tally))
 
 
-def _read_range(
-    request: LiveRequest, part: Range, columns: Sequence[str], tally: SplitTally
+def _read_ranges(
+    request: LiveRequest, parts: Sequence[Range], columns: Sequence[str], tally: SplitTally
 ) -> Iterator[pa.RecordBatch]:
     schema = pa.schema([MESSAGE_TABLE.field(name) for name in columns])
     own = pa.schema([field for field in schema if field.name != BROKER.name]) or pa.schema(
         [MESSAGE_TABLE.field("queueId")]
     )
-    rows = _Rows(own, tally)
 
-    def fit(batch: pa.RecordBatch) -> pa.RecordBatch:
-        broker = repeat(part.queue.broker_name, batch.num_rows)
-        arrays = [broker if name == BROKER.name else batch.column(name) for name in columns]
+    def fit(broker: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        names = repeat(broker, batch.num_rows)
+        arrays = [names if name == BROKER.name else batch.column(name) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     with connected(request.target) as (loop, cluster):
-        reader = RangeReader(cluster, request, part)
-        loop.run(reader.prove_start())
-        coming = loop.start(reader.chunk())
-        try:
-            while chunk := coming.result():
-                coming = loop.start(reader.chunk())  # while these are decoded
-                for pulled in chunk:
-                    tally.records += len(pulled.messages)
-                    tally.bytes += _size(pulled)
-                yield from map(fit, rows.add(chunk))
-        finally:
-            coming.cancel()
-        loop.run(reader.prove_end())
-        yield from map(fit, rows.finish())
+        for broker, of_broker in groupby(parts, lambda part: part.queue.broker_name):
+            rows = _Rows(own, tally)
+            for part in of_broker:
+                for chunk in _chunks(loop, RangeReader(cluster, request, part)):
+                    for pulled in chunk:
+                        tally.records += len(pulled.messages)
+                        tally.bytes += _size(pulled)
+                    yield from map(partial(fit, broker), rows.add(chunk))
+            yield from map(partial(fit, broker), rows.finish())
+
+
+def _chunks(loop: Loop, reader: RangeReader) -> Iterator[list[Pulled]]:
+    """Yield all messages of a range; the next ones are pulled meanwhile."""
+    loop.run(reader.prove_start())
+    coming = loop.start(reader.chunk())
+    try:
+        while chunk := coming.result():
+            coming = loop.start(reader.chunk())
+            yield chunk
+    finally:
+        coming.cancel()
+    loop.run(reader.prove_end())
 
 
 def _size(pulled: Pulled) -> int:

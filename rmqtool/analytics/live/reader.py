@@ -21,11 +21,12 @@ from rmqtool.analytics.live.positions import (
     QueuePosition,
     divide,
     from_json,
+    join_small,
     ranges_between,
     to_json,
 )  # fmt: skip
 from rmqtool.analytics.live.queues import Queues, connected
-from rmqtool.analytics.live.read import read_range
+from rmqtool.analytics.live.read import read_ranges
 from rmqtool.analytics.spark.columns import SparkColumns, limit_rows
 from rmqtool.analytics.spark.worker import without_traceback
 from rmqtool.client.cluster.errors import ClientError
@@ -40,7 +41,7 @@ _PAUSE = 0.2  # s between two looks without news; Spark asks every 10 ms
 
 
 class LiveReader(DataSourceReader):
-    """Plans on the driver, and reads one range of a queue per task.
+    """Plans on the driver, and reads a range of a queue, or several small ones, per task.
 
     Args:
         has_queue: whether messages of a queue are needed.
@@ -61,17 +62,21 @@ class LiveReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         with without_traceback():
-            return [InputPartition(part) for part in plan_ranges(self.request) if self.has_queue(part.queue)]
+            return _tasks([part for part in plan_ranges(self.request) if self.has_queue(part.queue)], self.request)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         yield from limit_rows(_read(self.request, self.columns, partition.value), self.limit)
 
 
-def _read(request: LiveRequest, columns: SparkColumns, part: "Range | None") -> "Iterator[pa.RecordBatch]":
-    if part is None:  # Spark adds this if the plan has no pieces
+def _tasks(parts: "list[Range]", request: LiveRequest) -> list[InputPartition]:
+    return [InputPartition(some) for some in join_small(parts, request.least_partitions, request.most_records)]
+
+
+def _read(request: LiveRequest, columns: SparkColumns, parts: "tuple[Range, ...] | None") -> "Iterator[pa.RecordBatch]":
+    if parts is None:  # Spark adds this if the plan has no pieces
         return
     with without_traceback():
-        yield from columns.fit(read_range(request, part, columns.names))
+        yield from columns.fit(read_ranges(request, parts, columns.names))
 
 
 class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -152,7 +157,7 @@ class LiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with without_traceback():
             ranges = ranges_between(from_json(start), from_json(end))
             parts = divide(ranges, self.request.least_partitions, self.request.most_records)
-            return [InputPartition(part) for part in parts]
+            return _tasks(parts, self.request)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         yield from _read(self.request, self.columns, partition.value)
