@@ -126,6 +126,33 @@ def test_frames_of_other_shapes_are_sent(served: TestBroker) -> None:
         copying.write(iter([broken]))
 
 
+HEADERS = ArrayType(StructType([StructField("key", TEXT), StructField("value", BYTES)]))
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([("a", "ü".encode()), ("b", b"")], {"a": "ü", "b": ""}),
+        ([], {}),
+        ([("a", b"1"), ("a", b"2")], "row 0 of a task cannot be sent: header a is there twice"),
+        ([("a", None)], "row 0 of a task cannot be sent: header a has no value"),
+        ([("a", b"\xff")], "row 0 of a task cannot be sent: header a is not text"),
+    ],
+)
+def test_headers_of_kafka_are_properties(headers: list[tuple[str, bytes]], expected: dict[str, str] | str) -> None:
+    schema = StructType([StructField("value", BYTES), StructField("headers", HEADERS)])
+    options = {"namesrv": "127.0.0.1:1", "topic": "A", "map": "value=body,headers=properties"}
+    assert SinkOptions.of(options, schema).columns == {"body": 0, "properties": 1}
+    row = {"body": b"x", "properties": [{"key": name, "value": value} for name, value in headers]}
+    if isinstance(expected, str):
+        with pytest.raises(BadValue, match=expected):
+            TaskMessages("x", 0, "A").message(row, 0)
+    else:
+        sent_with = dict(TaskMessages("x", 0, "A").message(row, 0).message.properties)
+        del sent_with[UNIQ_KEY]
+        assert sent_with == expected
+
+
 def _spark_field(field: pa.Field) -> StructField:
     return StructField(field.name, from_arrow_type(field.type), field.nullable)
 

@@ -22,7 +22,7 @@ COLUMNS = {
     "topic": ("string",),
     "tags": ("string",),
     "keys": ("string", "array<string>"),
-    "properties": ("map<string,string>",),
+    "properties": ("map<string,string>", "array<struct<key:string,value:binary>>"),  # the latter are Kafka's headers
     "body": ("binary", "string"),
     "shardingKey": ("string",),
     "delay": ("int", "bigint", "smallint", "tinyint"),
@@ -104,7 +104,7 @@ class TaskMessages:
         topic, body = row.get("topic") or self.topic or "", row.get("body")
         if error := row.get(BODY_ERROR):
             raise ValueError(f"its body is as stored: {error}")
-        properties = own_properties(dict(row.get("properties") or {}))
+        properties = own_properties(_properties(row.get("properties") or ()))
         properties.setdefault(UNIQ_KEY, stable_id(self.seed, number, self.millis_of_month))
         sharding = row.get("shardingKey") or properties.get(SHARDING_KEY)
         if sharding:
@@ -121,6 +121,24 @@ class TaskMessages:
         check_message(topic, message.body)
         build(message.all_properties())
         return KeyedMessage(message, sharding or None)
+
+
+def _properties(pairs: Sequence[tuple[str, str] | Mapping[str, Any]]) -> dict[str, str]:
+    """The properties of a map, or of Kafka's headers.
+
+    Raises:
+        ValueError: a header is there twice, has no value, or one that is not text.
+    """
+    properties: dict[str, str] = {}
+    for pair in pairs:
+        name, value = (pair["key"], pair["value"]) if isinstance(pair, Mapping) else pair
+        if isinstance(pair, Mapping) and (name in properties or value is None):
+            raise ValueError(f"header {name} {'has no value' if value is None else 'is there twice'}")
+        try:
+            properties[name] = value.decode() if isinstance(value, bytes) else value
+        except UnicodeDecodeError:
+            raise ValueError(f"header {name} is not text") from None
+    return properties
 
 
 def _keys(value: str | Sequence[str] | None) -> Sequence[str]:
