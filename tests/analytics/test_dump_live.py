@@ -122,7 +122,7 @@ def test_times(served: TestBroker, tmp_path: Path) -> None:
 
 
 def test_long_queues_are_divided(served: TestBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "MOST_RECORDS", 7)
+    monkeypatch.setattr(live, "_MOST_RECORDS", 7)
     assert dump(served.namesrv, tmp_path / "out", topics=("Orders",)).splits == 32
     assert numbers(tmp_path / "out") == list(range(200))
 

@@ -19,7 +19,7 @@ from rmqtool.analytics.dump.output import MANIFEST, DumpOutput, describe_run, ho
 from rmqtool.analytics.dump.position import check_kept
 from rmqtool.analytics.dump.report import DumpOptions, DumpReport, jsonable, sum_up
 from rmqtool.analytics.dump.tasks import Job, Progress, files_of, open_spark, pulled_before, run_splits
-from rmqtool.analytics.live.options import EARLIEST, MOST_RECORDS, Boundary, LiveRequest
+from rmqtool.analytics.live.options import EARLIEST, Boundary, LiveRequest
 from rmqtool.analytics.live.plan import Follower, check_cluster, plan_ranges
 from rmqtool.analytics.live.positions import Offsets, QueuePosition, Range, divide, from_json, ranges_between, to_json
 from rmqtool.analytics.live.queues import Queues, connected
@@ -31,6 +31,7 @@ from rmqtool.client.consumer.proof import MadeAgain
 from rmqtool.errors import BadValue, Refused
 from rmqtool.version import __version__
 
+_MOST_RECORDS = 500_000  # messages of a task
 _KEPT = ("partition_by", "topics", "body_schema")  # options that must be the same for all files of a growing output
 _SAME = (*_KEPT, "since", "until", "codec", "row_group_bytes", "file_bytes", "since_last")  # for a killed run to go on
 _OF_A_LOG = {"where": "--where", "start_offset": "--offset", "stop_offset": "--offset"}
@@ -223,6 +224,6 @@ def _request_of(target: Target, options: DumpOptions) -> LiveRequest:
         pattern,
         start=None if options.since is None else Boundary(timestamp=options.since),
         end=None if options.until is None else Boundary(timestamp=options.until),
-        most_records=MOST_RECORDS,
+        most_records=_MOST_RECORDS,
         by_option=False,
     )

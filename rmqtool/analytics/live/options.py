@@ -16,8 +16,7 @@ from rmqtool.rules.sending import check_group, check_topic
 
 EARLIEST, LATEST = "earliest", "latest"
 _OLD_WORDS = {-2: EARLIEST, -1: LATEST}  # as Kafka's source writes them
-MOST_RECORDS = 500_000
-"""Messages of a task, unless something else is asked for."""
+_MOST_RECORDS = 100_000  # messages of a task, unless something else is asked for
 _PATIENCE, _OF_STREAMS = "brokerTimeout", 600.0
 _CONNECTION = ("path", "namesrv", "tlsConfig", "acl")
 _SELECTION = ("table", "columns", "bodySchema", "subscribe", "subscribePattern", "assign", "tags", "sql")
@@ -184,7 +183,7 @@ def live_request_of(options: Mapping[str, str], *, streaming: bool | None = Fals
         _boundary(options, "starting"),
         _boundary(options, "ending"),
         _number(options, "minPartitions"),
-        _number(options, "maxRecordsPerPartition") or MOST_RECORDS,
+        _number(options, "maxRecordsPerPartition") or _MOST_RECORDS,
         _number(options, "maxOffsetsPerTrigger"),
         _number(options, "minOffsetsPerTrigger"),
         _seconds(options, "maxTriggerDelay", "15m"),
