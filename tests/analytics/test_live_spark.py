@@ -93,6 +93,19 @@ def test_errors_are_one_line(options: dict[str, str], text: str, spark: "SparkSe
     assert "Traceback" not in str(error.value)
 
 
+def test_a_stream_that_is_refused_says_why(spark: "SparkSession", served: TestBroker, tmp_path: Path) -> None:
+    """PySpark alone would say that its own variable has no value."""
+    from pyspark.errors import StreamingQueryException
+
+    stream = spark.readStream.format("rocketmq").options(
+        namesrv=served.namesrv, subscribe="Told", endingOffsets="latest"
+    )
+    query = stream.load().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "state")).start()
+    with pytest.raises(StreamingQueryException, match="option endingOffsets: a stream has no end") as error:
+        query.awaitTermination(60)
+    assert "Traceback" not in str(error.value)
+
+
 def test_a_frame_is_sent_and_read_again(spark: "SparkSession", served: TestBroker) -> None:
     rows = spark.range(0, 500, 1, 3).selectExpr(
         "'Sent' AS topic", "concat('t', id % 2) AS tags", "array(concat('k', id)) AS keys",

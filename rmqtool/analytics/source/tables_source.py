@@ -19,8 +19,8 @@ from pyspark.sql.datasource import (
 )  # fmt: skip
 
 from rmqtool.analytics.spark.python import give_this_python
-from rmqtool.analytics.spark.worker import without_traceback
-from rmqtool.errors import BadValue
+from rmqtool.analytics.spark.worker import RefusedStream, in_worker, without_traceback
+from rmqtool.errors import BadValue, RmqError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -127,24 +127,31 @@ class RocketMQSource(DataSource):
             if is_live(self.options):
                 return ClusterStreamWriter(SinkOptions.of(self.options, schema, streaming=True))
             if overwrite:
-                raise BadValue("a store is not overwritten: give the stream the output mode append or update")
+                raise BadValue("a store is not overwritten: give the stream the output mode append")
             return StoreStreamWriter(self.options, schema.fieldNames())
 
     def streamReader(self, schema: "StructType") -> DataSourceStreamReader:
+        try:
+            return self._stream_reader(schema)
+        except RmqError as err:
+            if not in_worker():
+                raise
+            return RefusedStream(err)
+
+    def _stream_reader(self, schema: "StructType") -> DataSourceStreamReader:
         from rmqtool.analytics.live.options import is_live, live_request_of
         from rmqtool.analytics.source.plan import request_of
 
-        with without_traceback():
-            options = self._options_of(schema)
-            if is_live(options):
-                from rmqtool.analytics.live.reader import LiveStream
+        options = self._options_of(schema)
+        if is_live(options):
+            from rmqtool.analytics.live.reader import LiveStream
 
-                live = _with_bodies(options, schema, partial(live_request_of, streaming=True))
-                return LiveStream(live, _columns("messages", schema, live.bodies))
-            from rmqtool.analytics.source.stream import Tail, TailOptions
+            live = _with_bodies(options, schema, partial(live_request_of, streaming=True))
+            return LiveStream(live, _columns("messages", schema, live.bodies))
+        from rmqtool.analytics.source.stream import Tail, TailOptions
 
-            request = _with_bodies(options, schema, request_of)
-            return Tail(request, TailOptions.of(self.options), _columns(request.table, schema, request.bodies))
+        request = _with_bodies(options, schema, request_of)
+        return Tail(request, TailOptions.of(self.options), _columns(request.table, schema, request.bodies))
 
     def _options_of(self, schema: "StructType") -> dict[str, str]:
         """The options, with those of the table that the columns carry; names are in lower case."""
