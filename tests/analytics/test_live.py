@@ -409,6 +409,8 @@ def test_a_long_queue_is_divided_beside_many_short_ones() -> None:
     parts = divide([Range(MessageQueue("A", "b", n), 0, size) for n, size in enumerate(sizes)], 10, None)
     assert max(map(len, parts)) <= 10_000
     assert len(join_small(parts, 10, None)) == 19
+    nearly_even = [Range(MessageQueue("A", "b", n), 0, 10_000 + n) for n in range(8)]
+    assert divide(nearly_even, 8, None) == nearly_even
 
 
 @given(st.dictionaries(QUEUES, st.integers(0, 1 << 40)), st.integers(1, 1 << 20))

@@ -1,5 +1,6 @@
 """Positions in the queues of a cluster, and the ranges between them. Pure; nothing is asked of a broker."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -135,8 +136,8 @@ def divide(ranges: Iterable[Range], least: int | None, most: int | None) -> list
     """Divide ranges into parts of about equal size.
 
     Args:
-        least: number of parts, if there are as many messages; a queue that has more than its share is divided even if
-            there are more queues.
+        least: number of parts, if there are as many messages; a queue that has one and a half times its share or more
+            is divided even if there are more queues.
         most: messages of a part.
     """
     whole = list(ranges)
@@ -145,7 +146,8 @@ def divide(ranges: Iterable[Range], least: int | None, most: int | None) -> list
     for each in whole:
         count = 1
         if least is not None and total:
-            count = -(-len(each) * least // total)
+            share_of_it = len(each) * least / total
+            count = math.ceil(share_of_it) if len(whole) < least else math.floor(share_of_it + 0.5)
         if most is not None:
             count = max(count, -(-len(each) // most))
         count = max(min(count, len(each)), 1)
