@@ -26,9 +26,9 @@ _INTEGER = re.compile(r"-?[0-9]++")
 _LONG = "-?[0-9]{1,19}+"
 _NUMBERS = rf"\{{((?:{_LONG}:{_LONG}(?:,|(?=[ \t\r\n}}])))++)[ \t\r\n]*+\}}"
 _FITTING = (
-    "((?:-?[0-9]{1,9}+:-?[0-9]{1,18}+(?:,(?=[-0-9])|(?=})))++)"  # members of 32 and 64 bits, whatever the digits are
+    "((?:-?[0-9]{1,9}+:-?[0-9]{1,18}+(?:,(?=[-0-9])|(?=[ \t\r\n}])))++)"  # of 32 and 64 bits, whatever the digits are
 )
-_KEPT_ENTRY = re.compile(rf'"([^"\\]*+)":\{{{_FITTING}\}},[ \t\r\n]*+(?=")')
+_KEPT_ENTRY = re.compile(rf'"([^"\\]*+)":\{{{_FITTING}[ \t\r\n]*+\}},[ \t\r\n]*+(?=")')
 _ENTRY = re.compile(rf'"([^"\\]*+)":(?:({_LONG})|{_NUMBERS}),[ \t\r\n]*+(?=")')
 _FLAT = r'\{"[A-Za-z]\w*+":(?:"[^"\\{}]*+"|-?[0-9]{1,18}+)(?:,"[A-Za-z]\w*+":(?:"[^"\\{}]*+"|-?[0-9]{1,18}+))*+\}'
 _FLAT_TABLE = re.compile(rf"\{{((?:{_FLAT}:{_FLAT}(?:,(?=\{{)|(?=\}})))++)\}}", re.ASCII)

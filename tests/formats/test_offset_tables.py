@@ -6,11 +6,12 @@ from formats.config.files import ConsumerOffsets
 from formats.errors import BadText
 from formats.fastjson.read import loads
 from formats.fastjson.values import Numbers
+from tests.conftest import Unpacked
 
 TABLES = [
     "{0:1,1:2}", "{0:1}", "{}", "{ 0:1 }", "{0:1,}", "{0:1,0:2}", "{1:1,0:2,1:3}", "{-1:-5}", '{"0":1}', "{0:1.0}",
     "{0:999999999999999999}", "{0:9223372036854775807}", "{2147483647:1}", "{0:1, 1:2}", "{0:1\n,1:2}", "{0:-0}",
-    "{007:1}",
+    "{007:1}", "{0:1\n\t\t}",
 ]  # fmt: skip
 BROKEN = [
     "{0:1-1:2}", "{0:1:2}", "{0:1,,1:2}", "{0:9223372036854775808}", "{2147483648:1}", "{0:1 1:2}", "{0:}", "{:1}",
@@ -51,6 +52,13 @@ def test_broken_tables_are_named_where_they_break(table: str) -> None:
     with pytest.raises(BadText) as kept:
         ConsumerOffsets.parse(data)
     assert data.index(b"T@a") < kept.value.at < data.index(b"T@b")
+
+
+def test_the_tables_of_brokers_stay_text(golden: Unpacked) -> None:
+    """A line ends before their closing brace."""
+    path = golden("broker") / "config" / "consumerOffset.json"
+    kinds = [type(queues) for queues in ConsumerOffsets.parse(path.read_bytes()).offsets.values()]
+    assert kinds[:-1] == [Numbers] * 8
 
 
 def test_nothing_else_stays_text() -> None:

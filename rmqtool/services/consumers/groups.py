@@ -3,11 +3,12 @@
 Source: broker.processor.AdminBrokerProcessor (getConsumeStats), admin.ConsumeStats; message-services 13, 19.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from formats.config.files import OffsetTable, QueueOffset
@@ -156,13 +157,13 @@ class ConsumerGroups:
         pop: bool = True,
     ) -> None:
         self.log, self._warn = log, warn
-        self._offsets: dict[str, list[OffsetTable]] = {}  # by group, sorted by topic
+        self._offsets: list[OffsetTable] = []  # sorted by group and topic
         revived: list[OffsetTable] = []  # kept, as the file may have millions of offsets: it is read once
         for table in sort_tables(group_offsets(log.layout, warn) if offsets is None else offsets):
             if table.group == REVIVE_GROUP:
                 revived.append(table)
             if wanted(table.group, table.topic):
-                self._offsets.setdefault(table.group, []).append(table)
+                self._offsets.append(table)
         self.topics = topics_of(log.layout, warn)
         self.groups = groups_of(log.layout, warn)
         self.queues = TopicQueues(log.layout)
@@ -188,8 +189,8 @@ class ConsumerGroups:
         """As :meth:`lag`, by the thousand."""
         values: list[tuple[Any, ...]] = []
         in_flight = 0
-        for group in sorted(self._offsets):
-            for topic, of_topic, offsets in self._tables(group):
+        for group, tables in groupby(self._offsets, attrgetter("group")):
+            for topic, of_topic, offsets in self._with_queues(tables):
                 for queue_id, offset, low, high, state in self._places(topic, of_topic, offsets):
                     diff = high - (offset or 0) if high is not None else None
                     last = self._last_time(topic, queue_id, of_topic.queues.get(queue_id), offset, high)
@@ -202,9 +203,9 @@ class ConsumerGroups:
         if values:
             yield PlainRows(GroupLag, values)
 
-    def _tables(self, group: str) -> Iterator[tuple[str, _Topic, Mapping[int, int]]]:
-        """The topics of a group, sorted, with its offsets."""
-        for topic, _group, offsets in self._offsets.get(group, ()):
+    def _with_queues(self, tables: Iterable[OffsetTable]) -> Iterator[tuple[str, _Topic, Mapping[int, int]]]:
+        """The topics of a group with their queues, and with its offsets."""
+        for topic, _group, offsets in tables:
             if topic not in self._topics:
                 if len(self._topics) >= _TOPICS:
                     self._topics.clear()
@@ -254,8 +255,24 @@ class ConsumerGroups:
             paths = [queue.path]
         return any(map(layout.lacks, paths))
 
-    def _pairs(self) -> set[tuple[str, str]]:
-        return {(table.topic, group) for group, tables in self._offsets.items() for table in tables}
+    @cached_property
+    def _retry_names(self) -> RetryNames:
+        return RetryNames(
+            self.groups.groups if self.groups is not None else (),
+            self.topics.topics if self.topics is not None else (),
+            (table[:2] for table in self._offsets),
+        )
+
+    def _each(self, configured: Iterable[str]) -> Iterator[tuple[str, Iterable[OffsetTable]]]:
+        """Every group that is configured or has an offset, sorted, with its tables; there may be a million."""
+        waiting = deque(sorted(configured))
+        for group, tables in groupby(self._offsets, attrgetter("group")):
+            while waiting and waiting[0] <= group:
+                if (name := waiting.popleft()) != group:
+                    yield name, ()
+            yield group, tables
+        for name in waiting:
+            yield name, ()
 
     def _last_time(
         self, topic: str, queue_id: int, queue: AnyQueue | None, offset: int | None, high: int | None
@@ -286,11 +303,11 @@ class ConsumerGroups:
     def infos(self) -> Iterator[GroupInfo]:
         """Every group that has a configuration or an offset, sorted."""
         configured = self.groups.groups if self.groups is not None else {}
-        names = RetryNames(configured, self.topics.topics if self.topics is not None else (), self._pairs())
-        for group in sorted({*configured, *self._offsets}):
+        dead_letters = {name for name in self.queues.names() if name.startswith(DLQ_PREFIX)}
+        for group, tables in self._each(configured):
             topics = queues = diff = retry_diff = problems = in_flight = 0
             unknown = False
-            for topic, of_topic, offsets in self._tables(group):
+            for topic, of_topic, offsets in self._with_queues(tables):
                 count = behind = 0
                 for queue_id, offset, _, high, state in self._places(topic, of_topic, offsets):  # there may be millions
                     count += 1
@@ -302,14 +319,14 @@ class ConsumerGroups:
                         problems += 1
                     if self._in_flight:
                         in_flight += self._in_flight[topic, group, queue_id]
-                if topic.startswith(RETRY_PREFIX) and names.of(topic).group == group:
+                if topic.startswith(RETRY_PREFIX) and self._retry_names.of(topic).group == group:
                     retry_diff += behind
                 else:
                     topics += 1
                     queues += count
                     diff += behind
             config = configured.get(group)
-            dead = self.queues.of(DLQ_PREFIX + group)
+            dead = self.queues.of(DLQ_PREFIX + group) if DLQ_PREFIX + group in dead_letters else []
             yield GroupInfo(
                 group=group,
                 configured=config is not None,

@@ -35,13 +35,12 @@ class RetryNames:
     """
 
     def __init__(self, groups: Collection[str], topics: Collection[str], offsets: Iterable[tuple[str, str]]) -> None:
-        pairs = set(offsets)
-        self._groups = {*groups, *(group for _topic, group in pairs)}
+        self._groups = {*groups}
         self._topics = set(topics)
-        self._pairs = pairs
-        self._readers: dict[str, list[str]] = {}  # retry topic to the groups that have an offset in it
-        for topic, group in sorted(pair for pair in pairs if pair[0].startswith(RETRY_PREFIX)):
-            self._readers.setdefault(topic, []).append(group)
+        self._consumers: dict[str, set[str]] = {}  # topic to the groups that have an offset in it
+        for topic, group in offsets:  # not copied as pairs, as there may be a million
+            self._groups.add(group)
+            self._consumers.setdefault(topic, set()).add(group)
 
     def of(self, topic: str) -> RetryName:
         """The group of a retry topic or of a dead-letter topic."""
@@ -52,7 +51,7 @@ class RetryNames:
             group, origin = name.split("+", 1)
             return RetryName(group, origin)
         splits = [(name[:at], name[at + 1 :]) for at, letter in enumerate(name) if letter == "_" and at]
-        for reader in self._readers.get(topic, ()):
+        for reader in sorted(self._consumers.get(topic, ())):
             if reader == name:
                 return RetryName(name, None)
             if any(group == reader for group, _origin in splits):
@@ -60,7 +59,7 @@ class RetryNames:
         if name in self._groups:
             return RetryName(name, None)
         known = [(group, origin) for group, origin in splits if group in self._groups and origin in self._topics]
-        consumed = [(group, origin) for group, origin in known if (origin, group) in self._pairs]
+        consumed = [(group, origin) for group, origin in known if group in self._consumers.get(origin, ())]
         for group, origin in reversed(consumed or known):  # longest group name first
             return RetryName(group, origin)
         return RetryName(name, None)
