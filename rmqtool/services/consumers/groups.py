@@ -178,10 +178,14 @@ class ConsumerGroups:
         """Queues of groups whose POP consumers hold messages."""
         return (key for key, count in self._in_flight.items() if count)
 
-    def lag(self) -> Iterator[GroupLag]:
-        """Every queue of every group, sorted by group, topic and queue."""
+    def lag(self, *, behind: bool = False) -> Iterator[GroupLag]:
+        """Every queue of every group, sorted by group, topic and queue.
+
+        Args:
+            behind: leave out queues without lag.
+        """
         for rows in self.lag_rows():
-            for row in rows.dicts():
+            for row in (rows.only("diff", lambda diff: (diff or 0) > 0) if behind else rows).dicts():
                 del row["lag"]  # as diff
                 yield GroupLag(**row)
 

@@ -6,7 +6,6 @@ Each part is collected by itself: what cannot be read is missing, and named in `
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import TypeVar
 
 from formats.topics import RETRY_PREFIX
@@ -14,7 +13,7 @@ from rmqtool.errors import RmqError
 from rmqtool.progress import stage
 from rmqtool.services.consumers.groups import ConsumerGroups, oldest_unread
 from rmqtool.services.delays.delays import DelayLevel, Delays
-from rmqtool.services.lookup.configs import topics_of
+from rmqtool.services.lookup.configs import groups_of, topics_of
 from rmqtool.services.lookup.info import StoreInfo, store_info
 from rmqtool.services.lookup.retry_names import retry_names
 from rmqtool.services.retries.retries import Retries
@@ -196,11 +195,9 @@ def _topics(layout: StoreLayout, contents: Contents, warn: Callable[[str], None]
 def _groups(log: CommitLog, warn: Callable[[str], None]) -> list[GroupSummary]:
     groups = ConsumerGroups(log, warn)
     oldest: dict[str, int] = {}
-    for group, lags in groupby(groups.lag(), key=lambda row: row.group):
-        times = [oldest_unread(log, groups.queues, lag) for lag in lags if lag.behind and _is_read(lag.topic)]
-        known = [time for time in times if time is not None]
-        if known:
-            oldest[group] = min(known)
+    for lag in groups.lag(behind=True):
+        if _is_read(lag.topic) and (time := oldest_unread(log, groups.queues, lag)) is not None:
+            oldest[lag.group] = min(time, oldest.get(lag.group, time))
     rows = [
         GroupSummary(
             group=info.group,
@@ -222,7 +219,7 @@ def _is_read(topic: str) -> bool:
 
 
 def _letters(log: CommitLog, time: int, warn: Callable[[str], None]) -> list[LetterSummary]:
-    groups = ConsumerGroups(log, lambda _text: None, pop=False).groups
+    groups = groups_of(log.layout, lambda _text: None)
     limits = {name: config.retry_max_times for name, config in groups.groups.items()} if groups is not None else {}
     times: dict[tuple[str, str, int], list[int]] = {}
     topics: dict[str, str | None] = {}
