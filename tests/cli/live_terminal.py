@@ -8,7 +8,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import pyte
@@ -19,12 +19,22 @@ from tests.cli.running import RMQTOOL, ROOT
 class Terminal:
     """A command that runs at a terminal of a given size.
 
+    Args:
+        program: how it is started; rmqtool by default.
+
     Attributes:
         screen: what it shows.
         process: the command.
     """
 
-    def __init__(self, *args: object, columns: int = 80, rows: int = 24, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *args: object,
+        columns: int = 80,
+        rows: int = 24,
+        env: Mapping[str, str] | None = None,
+        program: Sequence[str] = RMQTOOL,
+    ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         self.screen = pyte.Screen(columns, rows)
@@ -35,7 +45,7 @@ class Terminal:
         self.modes = termios.tcgetattr(theirs)
         self._theirs = theirs
         self.process = subprocess.Popen(
-            [*RMQTOOL, *map(str, args)], stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, env=about,
+            [*program, *map(str, args)], stdin=theirs, stdout=theirs, stderr=theirs, cwd=ROOT, env=about,
             start_new_session=True,
         )  # fmt: skip
 
