@@ -75,4 +75,6 @@ SLOW_MODULES = frozenset(
     }.items()
     for name in names
 )
-SLOW_MODULE_RUNS = 3  # the number of runs for them
+# folders whose tests are slow on average: the cases of a test with parameters are dealt out, too
+FOLDERS_OF_CASES = frozenset(("admin", "analytics", "client", "store"))
+SLOW_MODULE_RUNS = 3  # the number of runs for both

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from rmqtool.store.disk import lock
 from tests import goldens
-from tests.amounts import ALL, DEALT, DEALT_RUNS, SLOW_MODULE_RUNS, SLOW_MODULES, TURN, has_turn, some
+from tests.amounts import ALL, DEALT, DEALT_RUNS, FOLDERS_OF_CASES, SLOW_MODULE_RUNS, SLOW_MODULES, TURN, has_turn, some
 
 os.environ["PAGER"] = "cat"  # nobody presses keys in a pager during a test
 # JVMs of tests are too short-lived for the second compiler, which costs two fifths of Spark's time
@@ -105,16 +105,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _mark_by_speed(items: list[pytest.Item]) -> None:
-    """Mark tests that use neither Spark nor the real engine, and are not slow; cases of slow modules take turns."""
+    """Mark tests that use neither Spark nor the real engine, and are not slow; and what takes turns without a mark."""
     here = Path(__file__).parent
     for item in items:
         parts = item.path.relative_to(here).parts
         inside = parts[0] in _QUICK_FOLDERS if len(parts) > 1 else item.path.stem in _QUICK_MODULES
-        if "/".join(parts)[: -len(".py")] in SLOW_MODULES:
-            if item.get_closest_marker("turns") is None and not any(map(item.get_closest_marker, DEALT)):
-                item.add_marker(pytest.mark.turns(SLOW_MODULE_RUNS))
-        elif inside and not any(map(item.get_closest_marker, DEALT)):
+        if any(map(item.get_closest_marker, DEALT)):
+            continue
+        is_slow = "/".join(parts)[: -len(".py")] in SLOW_MODULES
+        if inside and not is_slow:
             item.add_marker(pytest.mark.quick)
+        is_dealt = is_slow or (parts[0] in FOLDERS_OF_CASES and hasattr(item, "callspec"))
+        if is_dealt and item.get_closest_marker("turns") is None:
+            item.add_marker(pytest.mark.turns(SLOW_MODULE_RUNS))
 
 
 @pytest.fixture(autouse=True)

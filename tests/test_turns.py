@@ -39,7 +39,8 @@ def test_shares_of_a_test_have_no_divisor_in_common() -> None:
             dealt = calls(head, "by_turns")
             if not dealt and (all_dealt or is_dealt(head)):
                 dealt = [amounts.DEALT_RUNS]
-            if not dealt and path.relative_to(HERE).with_suffix("").as_posix() in amounts.SLOW_MODULES:
+            place = path.relative_to(HERE).with_suffix("")
+            if not dealt and (place.as_posix() in amounts.SLOW_MODULES or place.parts[0] in amounts.FOLDERS_OF_CASES):
                 dealt = [amounts.SLOW_MODULE_RUNS]
             for runs in dealt:
                 seen += 1

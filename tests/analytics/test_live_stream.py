@@ -447,7 +447,7 @@ def test_a_name_server_that_has_never_named_a_broker(
         assert request.patience == Patience(60, 600)
         stream = RocketMQSource(CaseInsensitiveDict(options)).streamReader(SCHEMA)
         assert isinstance(stream, LiveStream)
-        stream.request = replace(request, patience=Patience(0.2, 100))
+        stream.request = replace(request, patience=Patience(1.0, 100))
         if now:
             stream.prepareForTriggerAvailableNow()
             assert not reports
@@ -455,7 +455,7 @@ def test_a_name_server_that_has_never_named_a_broker(
         with pytest.raises(RmqError, match=text):
             stream.initialOffset()
         stream.stop()
-    assert re.search(rf"{text}.*; it is tried again for 0 more seconds \(option brokerTimeout\)", reports[0])
+    assert re.search(rf"{text}.*; it is tried again for \d more seconds \(option brokerTimeout\)", reports[0])
 
 
 def test_a_process_whose_driver_was_killed_does_not_wait(broker: Neighbour, monkeypatch: pytest.MonkeyPatch) -> None:
