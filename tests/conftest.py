@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,6 +18,9 @@ from rmqtool.store.disk import lock
 from tests import goldens
 from tests.amounts import ALL, DEALT, DEALT_RUNS, FOLDERS_OF_CASES, SLOW_MODULE_RUNS, SLOW_MODULES, TURN, has_turn, some
 
+# thousands of processes start, and each would compile everything again
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 os.environ["PAGER"] = "cat"  # nobody presses keys in a pager during a test
 # JVMs of tests are too short-lived for the second compiler, which costs two fifths of Spark's time
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
