@@ -62,15 +62,18 @@ def whole_by_turns(number: int, runs: int) -> pytest.MarkDecorator:
 SLOW_MODULES = frozenset(
     f"{folder}/test_{name}"
     for folder, names in {
-        "cli": ("browse", "folding", "large_offsets", "odd_files", "paging", "quick", "report_html", "types"),
+        "cli": (
+            *("browse", "contract", "folding", "large_offsets", "odd_files", "paging", "quick", "report_html"),
+            *("types",),
+        ),
         "server": ("cleaning", "defaults", "testing", "union"),
         "services": ("evidence", "grep", "overview", "popping_rules", "pulls_at_once", "redaction", "replicas"),
         "store": (
             *("accelerated", "accounts", "backup", "batch_repair", "change_owner", "change_places", "check_batches"),
-            *("check_hostile", "cut_timer", "damages_of_5", "deleted_topics", "newest", "parts", "parts_of_5"),
-            *("rebuild_timer", "recover_rocks", "remade_topics", "rocks_newest", "salvage", "salvage_copies"),
-            *("salvage_proof", "salvage_rocks", "salvage_tier", "tail", "tier", "tier_read", "truncate"),
-            *("wheel_snapshots", "whole_places", "whole_settings"),
+            *("check_compaction", "check_hostile", "cut_timer", "damages_of_5", "deleted_topics", "dledger"),
+            *("newest", "parts", "parts_of_5", "rebuild_timer", "recover_rocks", "remade_topics", "rocks_newest"),
+            *("roles", "salvage", "salvage_copies", "salvage_proof", "salvage_rocks", "salvage_tier", "tail", "tier"),
+            *("tier_read", "truncate", "wheel_snapshots", "whole_places", "whole_settings"),
         ),
     }.items()
     for name in names

@@ -66,7 +66,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByModule(config, log)
 
 
-_QUICK_FOLDERS = {"cli", "formats", "kernels", "remoting", "rules", "server", "services", "store"}
+_QUICK_FOLDERS = {"cli", "formats", "kernels", "remoting", "rules", "services", "store"}
 _QUICK_MODULES = {"test_architecture", "test_docstrings"}
 
 
