@@ -1,6 +1,7 @@
 """A log followed while a broker writes it: every record once, in order, whole, across files."""
 
 import json
+import os
 import subprocess
 import threading
 import time
@@ -13,7 +14,8 @@ from rmqtool.client.sync import Producer
 from rmqtool.errors import Refused
 from rmqtool.store.layout.broker_conf import BrokerConf
 from rmqtool.store.layout.paths import StoreLayout
-from rmqtool.store.log.commit_log import LocatedRecord
+from rmqtool.store.log.commit_log import Damage, LocatedRecord
+from rmqtool.store.log.scan import scan_log
 from rmqtool.store.log.tail import follow
 from rmqtool.testing.embedded import broker
 from tests import roles
@@ -71,6 +73,35 @@ def test_a_record_that_is_being_written_is_held_back(tmp_path: Path) -> None:
 
     result = [item for item in follow(StoreLayout(str(store), BrokerConf()), 0, wait, never) if item is not None]
     assert [bytes(item.record.properties) for item in result] == [b"a\x010", b"a\x011", b"a\x012"]
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_walk_waits_for_a_record_that_is_being_written(
+    is_old: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not if the file has not changed for long: then it is damaged."""
+    store = _store_of(tmp_path, b"0", b"1", b"2")
+    path, begun = store / "commitlog" / f"{0:020d}", list[float]()
+    whole = path.read_bytes()
+    records = [item for item in log_of(store).walk() if isinstance(item, LocatedRecord)]
+    path.write_bytes(whole[: records[2].physical_offset + 7].ljust(len(whole), b"\0"))
+    if is_old:
+        os.utime(path, (time.time() - 3600,) * 2)
+
+    def sleep(seconds: float) -> None:
+        begun.append(seconds)
+        if seconds:
+            with path.open("r+b") as file:
+                file.write(whole)
+
+    monkeypatch.setattr("rmqtool.store.log.commit_log.sleep", sleep)
+    items = list(log_of(store).walk())
+    assert [type(item) for item in items] == [LocatedRecord] * 2 + [Damage if is_old else LocatedRecord]
+    assert any(begun) is not is_old
+    if not is_old:
+        path.write_bytes(whole[: records[2].physical_offset + 7].ljust(len(whole), b"\0"))
+        found = [part for part in scan_log(log_of(store)) if isinstance(part, Damage)]
+        assert not found
 
 
 def _store_of(folder: Path, *bodies: bytes) -> Path:

@@ -8,6 +8,7 @@ from _weakref import ref  # as weakref has it, which takes time to load
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
+from time import time
 
 from rmqtool.errors import UnreadableStore
 from rmqtool.store.disk.directories import DirectoryEntry, list_dir
@@ -73,6 +74,13 @@ class Segment:
         view = self.map()
         need(view, at, at + size)
         return bytes(view[at : at + size])
+
+    def is_changed_within(self, seconds: float) -> bool:
+        """Whether the local file was changed in the last seconds; False if nobody can tell."""
+        try:
+            return place_of(self.where) is None and time() - os.stat(self.where).st_mtime < seconds
+        except OSError:
+            return False
 
     def forget(self, start: int, stop: int) -> None:
         """Release the pages of [start, stop), so that a long scan does not count as memory of this process."""

@@ -7,6 +7,7 @@ own position, and continues there.
 
 from bisect import bisect_right
 from collections.abc import Generator, Iterator
+from time import sleep
 from typing import NamedTuple
 
 from formats.endings import Ending
@@ -32,6 +33,8 @@ from rmqtool.store.log.records import (
 _PAGE = 4096  # bytes that the system writes at once
 _BEFORE = 1 << 20  # bytes before the end of the log in which such writes are looked for
 _SURE = 64  # bytes that are not equal by accident
+_RECENT = 10  # seconds after a change of a file within which a broker may still be writing; it flushes twice a second
+_PAUSES = (0.001, 0.01, 0.05)  # seconds in which a broker finishes the record that it is writing, however busy it is
 _FEW = 1000  # records that are read one by one before they are read in bulk
 
 
@@ -230,6 +233,8 @@ def walk_file(
                 return size
             quiet = record.ending is Ending.UNWRITTEN and following >= size and (last or is_zero(file.path, at, size))
             quiet = quiet or (following >= size and is_rest_of_page(file, at))
+            if not quiet and last and _is_whole_by_now(file, at, crc=crc, wait=following >= size):
+                continue
             if not quiet:
                 end = min(following, size)
                 yield Damage(file.path, at, file.base + at, end - at, record.ending, record.reason)
@@ -238,6 +243,20 @@ def walk_file(
             file.forget(forgotten, min(at, size))
             forgotten = at
     return at
+
+
+def _is_whole_by_now(file: Segment, at: int, *, crc: bool, wait: bool) -> bool:
+    """Whether a record of which a running broker had only written the first bytes is whole by now.
+
+    Args:
+        wait: whether to give a broker that changed the file in the last seconds a moment to finish.
+    """
+    pauses = _PAUSES if wait and file.is_changed_within(_RECENT) else ()
+    for seconds in (0.0, *pauses):
+        sleep(seconds)
+        if isinstance(record_at(file.map(), at, file.size, crc=crc), Record):
+            return True
+    return False
 
 
 def is_rest_of_page(file: Segment, at: int) -> bool:
