@@ -49,7 +49,7 @@ def by_turns(runs: int) -> pytest.MarkDecorator:
 
 
 DEALT = ("slow", "interop", "spark")  # marks of tests whose cases are dealt out without a mark of their own
-DEALT_RUNS = 15  # the number of runs for them
+DEALT_RUNS = 21  # the number of runs for them
 
 
 def whole_by_turns(number: int, runs: int) -> pytest.MarkDecorator:
@@ -78,6 +78,6 @@ SLOW_MODULES = frozenset(
     }.items()
     for name in names
 )
-# folders whose tests are slow on average: the cases of a test with parameters are dealt out, too
-FOLDERS_OF_CASES = frozenset(("admin", "analytics", "client", "store"))
-SLOW_MODULE_RUNS = 3  # the number of runs for both
+SLOW_MODULE_RUNS = 5  # the number of runs for them
+# folders whose tests are slow on average, or many: the cases of a test with parameters are dealt out to so many runs
+FOLDERS_OF_CASES = {"admin": 5, "analytics": 5, "cli": 3, "client": 5, "server": 3, "services": 5, "store": 5}

@@ -119,9 +119,10 @@ def _mark_by_speed(items: list[pytest.Item]) -> None:
         is_slow = "/".join(parts)[: -len(".py")] in SLOW_MODULES
         if inside and not is_slow:
             item.add_marker(pytest.mark.quick)
-        is_dealt = is_slow or (parts[0] in FOLDERS_OF_CASES and hasattr(item, "callspec"))
-        if is_dealt and item.get_closest_marker("turns") is None:
-            item.add_marker(pytest.mark.turns(SLOW_MODULE_RUNS))
+        of_folder = FOLDERS_OF_CASES.get(parts[0]) if hasattr(item, "callspec") else None
+        runs = SLOW_MODULE_RUNS if is_slow else of_folder
+        if runs is not None and item.get_closest_marker("turns") is None:
+            item.add_marker(pytest.mark.turns(runs))
 
 
 @pytest.fixture(autouse=True)

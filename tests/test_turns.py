@@ -31,7 +31,9 @@ def test_shares_of_a_test_have_no_divisor_in_common() -> None:
     seen = 0
     for path in HERE.rglob("test_*.py"):
         module = ast.parse(path.read_text(encoding="utf-8"))
-        all_dealt = any(is_dealt(node) for node in module.body if isinstance(node, ast.Assign))
+        assigned = [node for node in module.body if isinstance(node, ast.Assign)]
+        all_dealt = any(map(is_dealt, assigned))
+        shares = [step for node in assigned for step in calls(node, "every")]
         for node in module.body:
             if not isinstance(node, ast.FunctionDef):
                 continue
@@ -40,11 +42,13 @@ def test_shares_of_a_test_have_no_divisor_in_common() -> None:
             if not dealt and (all_dealt or is_dealt(head)):
                 dealt = [amounts.DEALT_RUNS]
             place = path.relative_to(HERE).with_suffix("")
-            if not dealt and (place.as_posix() in amounts.SLOW_MODULES or place.parts[0] in amounts.FOLDERS_OF_CASES):
+            if not dealt and place.as_posix() in amounts.SLOW_MODULES:
                 dealt = [amounts.SLOW_MODULE_RUNS]
+            elif not dealt and place.parts[0] in amounts.FOLDERS_OF_CASES:
+                dealt = [amounts.FOLDERS_OF_CASES[place.parts[0]]]
             for runs in dealt:
                 seen += 1
-                assert all(gcd(runs, step) == 1 for step in calls(head, "every")), f"{path}: {node.name}"
+                assert all(gcd(runs, step) == 1 for step in [*calls(node, "every"), *shares]), f"{path}: {node.name} {runs}"
                 if path.stem in OF_ONE_RELEASE:
                     assert runs % 2, f"{path}: {node.name}"
     assert seen > 100

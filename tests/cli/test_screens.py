@@ -1,5 +1,5 @@
-"""Golden screens of situations that lose messages, and of the most used commands. A run checks one size, and a third of
-them.
+"""Golden screens of situations that lose messages, and of the most used commands. A run checks some of them, in one
+size.
 """
 
 import re
@@ -7,13 +7,13 @@ import re
 import pytest
 
 from rmqtool.store.check.codes.all import CODES
-from tests.amounts import every, some
+from tests.amounts import by_turns, every, some
 from tests.cli.screens import ALL, SITUATIONS, SIZES, path_of, recorded
 
 # of these every line is words; others have cells
 SENTENCES = ("check", "explain", "recover", "wrong", "group-lag", "topic-list")
 _SHOWN = [(name, columns) for name in ALL for columns, _rows in SIZES]
-_NAMES = every(3, list(ALL))
+_NAMES = every(8, list(ALL))
 _RECORDED = some(SIZES[:1], SIZES)
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("screens")]
 
@@ -24,6 +24,7 @@ def shown() -> dict[tuple[str, int], str]:
     return recorded(list(_NAMES), _RECORDED)
 
 
+@by_turns(1)  # what has been recorded
 @pytest.mark.parametrize(("name", "columns"), [(name, columns) for name in _NAMES for columns, _rows in _RECORDED])
 def test_as_recorded(name: str, columns: int, shown: dict[tuple[str, int], str]) -> None:
     """``python -m tests.cli.screens`` updates them."""
