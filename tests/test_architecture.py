@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.sources import FILES, ROOT, tree
+
+pytestmark = pytest.mark.xdist_group("sources")
 BASE = {
     "rmqtool",
     "rmqtool.errors",
@@ -48,7 +50,6 @@ PACKAGES = {
     for package in ("formats", "rmqtool")
     for path in (ROOT / package).rglob("__init__.py")
 }
-FILES = sorted(path for package in ("formats", "rmqtool") for path in (ROOT / package).rglob("*.py"))
 IO_MODULES = {
     "os", "pathlib", "mmap", "socket", "time", "io", "shutil", "tempfile", "subprocess", "glob", "fcntl", "random",
     "threading", "asyncio", "select", "urllib", "http", "logging",
@@ -73,7 +74,7 @@ def imports(path: Path) -> tuple[tuple[int, str], ...]:
 
 
 def _imports(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -132,7 +133,7 @@ def test_formats_do_no_input_or_output(path: Path) -> None:
         return
     for line, imported in imports(path):
         assert imported.split(".")[0] not in IO_MODULES, f"{path}:{line} imports {imported}"
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             assert node.func.id not in ("open", "print", "input", "exec", "eval"), f"{path}:{node.lineno}"
 
@@ -231,7 +232,7 @@ def test_a_class_name_means_one_thing() -> None:
     places: dict[str, list[Path]] = {}
     for path in FILES:
         if path != ROOT / "rmqtool" / "client" / "sync.py":
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for node in tree(path).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places.setdefault(node.name, []).append(path)
     assert len(places) > 700
@@ -311,7 +312,7 @@ OTHER_FILES = {
 
 def touches_the_disk(path: Path) -> bool:
     """Whether a module calls system functions on files."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree(path)):
         match node:
             case ast.Call(func=ast.Name(id="open" | "mmap")):
                 return True

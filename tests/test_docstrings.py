@@ -2,14 +2,14 @@
 
 import ast
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-FILES = sorted(path for package in ("formats", "rmqtool") for path in (ROOT / package).rglob("*.py"))
+from tests.sources import FILES, ROOT, tree
+
+pytestmark = pytest.mark.xdist_group("sources")
 # errors of commands are documented as exit codes, those of requests as response codes
 _BROKER = ROOT / "rmqtool" / "server" / "broker"
 TOLD_BY_CODES = (ROOT / "rmqtool" / "cli", _BROKER / "requests", _BROKER / "admin")
@@ -22,12 +22,6 @@ class Function(NamedTuple):
     file: str
     node: Def
     in_class: bool
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    """The source of a file."""
-    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def public(path: Path) -> Iterator[Function]:

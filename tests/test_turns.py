@@ -48,7 +48,8 @@ def test_shares_of_a_test_have_no_divisor_in_common() -> None:
                 dealt = [amounts.FOLDERS_OF_CASES[place.parts[0]]]
             for runs in dealt:
                 seen += 1
-                assert all(gcd(runs, step) == 1 for step in [*calls(node, "every"), *shares]), f"{path}: {node.name} {runs}"
+                steps = [*calls(node, "every"), *shares]
+                assert all(gcd(runs, step) == 1 for step in steps), f"{path}: {node.name}"
                 if path.stem in OF_ONE_RELEASE:
                     assert runs % 2, f"{path}: {node.name}"
     assert seen > 100

@@ -75,8 +75,8 @@ def test_what_is_refused(text: str, message: str) -> None:
 
 
 def test_long_chains() -> None:
-    assert compile_filter(" AND ".join(["amount = 150"] * 20_000))(MESSAGE)
-    assert compile_filter(" OR ".join(["amount = 1"] * 20_000 + ["TAGS = 'paid'"]))(MESSAGE)
+    assert compile_filter(" AND ".join(["amount = 150"] * 5_000))(MESSAGE)
+    assert compile_filter(" OR ".join(["amount = 1"] * 5_000 + ["TAGS = 'paid'"]))(MESSAGE)
 
 
 def test_words_of_5_are_names_in_4_9() -> None:
