@@ -78,6 +78,6 @@ SLOW_MODULES = frozenset(
     }.items()
     for name in names
 )
-SLOW_MODULE_RUNS = 5  # the number of runs for them
+SLOW_MODULE_RUNS = 7  # the number of runs for them
 # folders whose tests are slow on average, or many: the cases of a test with parameters are dealt out to so many runs
-FOLDERS_OF_CASES = {"admin": 5, "analytics": 5, "cli": 3, "client": 5, "server": 3, "services": 5, "store": 5}
+FOLDERS_OF_CASES = {"admin": 7, "analytics": 7, "cli": 5, "client": 7, "server": 5, "services": 7, "store": 7}
