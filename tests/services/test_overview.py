@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from formats.config.files import ConsumerOffsets
 from rmqtool.services.consumers.groups import ConsumerGroups
 from rmqtool.services.delays.delays import Delays
 from rmqtool.services.lookup.selection import Selection
@@ -15,6 +16,7 @@ from rmqtool.services.overview.redacting import redact
 from rmqtool.services.retries.retries import Retries
 from rmqtool.services.usage.usage import measure
 from rmqtool.store.check.run import check_store
+from rmqtool.store.config.files import keep_parsed, read_config
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from tests.conftest import Unpacked
@@ -55,6 +57,30 @@ def test_numbers_are_those_of_the_commands(case: str, golden: Unpacked) -> None:
         result[finding.code] += finding.count
     assert codes == result
     assert overview.findings == result.total()
+
+
+def test_an_offsets_file_is_parsed_once_unless_it_changes(
+    golden_copy: Unpacked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden_copy("broker")
+    path, parse, seen = store / "config" / "consumerOffset.json", ConsumerOffsets.parse, list[bytes]()
+
+    def count(data: bytes) -> ConsumerOffsets:
+        seen.append(data)
+        return parse(data)
+
+    monkeypatch.setattr(ConsumerOffsets, "parse", count)
+    path.with_name(path.name + ".bak").unlink()
+    overview_of(store)
+    assert len(seen) == 1
+    with keep_parsed():
+        layout, changed = StoreLayout(str(store)), path.read_bytes().replace(b"Orders", b"Orderz")
+        assert read_config(layout, path.name) is read_config(layout, path.name)
+        path.write_bytes(changed)
+        table = read_config(layout, path.name)
+    assert isinstance(table, ConsumerOffsets)
+    assert "Orderz" in {row.topic for row in table.tables()}
+    assert seen[1:] == [seen[0], changed]
 
 
 def consumed(tmp_path: Path) -> Path:

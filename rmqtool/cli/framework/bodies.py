@@ -8,7 +8,7 @@ def body_form(options: BodyOptions) -> BodyForm:
     """The form of bodies that the options ask for.
 
     Raises:
-        BadValue: the schema is none.
+        BadValue: the file is not a schema.
         UnreadableStore: the schema cannot be read.
         MissingRuntime: the library for it is not installed.
     """

@@ -23,6 +23,7 @@ from rmqtool.services.usage.purpose import purpose_of
 from rmqtool.store.check.advice.advice import Situation
 from rmqtool.store.check.reading.reading import PLACES, Interpretation, Interpreter, severities_of
 from rmqtool.store.check.run import check_store
+from rmqtool.store.config.files import keep_parsed
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.log.shape import LogShape
@@ -127,6 +128,11 @@ def look_over(layout: StoreLayout, time: int) -> Overview:
     Args:
         time: the time that decides ages and what is due, ms.
     """
+    with keep_parsed():
+        return _look_over(layout, time)
+
+
+def _look_over(layout: StoreLayout, time: int) -> Overview:
     failures: Counter[str] = Counter()
 
     def attempt(what: str, collect: Callable[[], T], otherwise: T) -> T:

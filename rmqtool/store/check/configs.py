@@ -15,7 +15,7 @@ from rmqtool.errors import CorruptFile, MissingRuntime, RmqError, UnreadableStor
 from rmqtool.store.check.codes.all import INFO, WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.queues.delayed import was_delivered
-from rmqtool.store.config.files import config_place, read_accounts, read_config
+from rmqtool.store.config.files import config_place, parse_config, read_accounts, read_config
 from rmqtool.store.disk.directories import exists, read_small
 from rmqtool.store.dispatch.light import is_light
 from rmqtool.words import counted
@@ -72,8 +72,9 @@ def _read(ctx: Context, name: str) -> tuple[ConfigFile | None, str | None, int |
     """(table, why it cannot be read, position); all None if the file does not exist."""
     model = kind_of(name)
     assert model is not None
+    path = ctx.layout.path("config", name)
     try:
-        data = read_small(ctx.layout.path("config", name))
+        data = read_small(path)
     except RmqError as err:
         return None, str(err), None
     if data is None:
@@ -81,7 +82,7 @@ def _read(ctx: Context, name: str) -> tuple[ConfigFile | None, str | None, int |
     if not data.strip():
         return None, "empty", 0
     try:
-        return model.parse(data), None, None
+        return parse_config(model, path, data), None, None
     except FormatError as err:
         return None, err.reason, err.at
 

@@ -6,7 +6,8 @@ read into the same models as the files.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from formats.config.file import ConfigFile
@@ -22,6 +23,9 @@ from rmqtool.store.disk.remote import place_of
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.layout.rocksdb import Database
 from rmqtool.store.layout.version import queue_database_place, rocksdb_forms
+
+# path to the length and hash of a file's content, and what it says; None outside of keep_parsed
+_parsed: ContextVar[dict[str, tuple[tuple[int, int], ConfigFile]] | None] = ContextVar("parsed", default=None)
 
 
 class ConfigFileInfo(NamedTuple):
@@ -60,7 +64,7 @@ def read_config(layout: StoreLayout, name: str, *, bak: bool = False) -> ConfigF
     if data is None:
         return None
     try:
-        return _parse(model, path, data)
+        return parse_config(model, path, data)
     except FormatError as err:
         raise CorruptFile(path, err.at, err.reason + _advice(layout, name)) from err
 
@@ -74,11 +78,36 @@ def read_either(layout: StoreLayout, name: str) -> ConfigFile | None:
     return None
 
 
-def _parse(model: type[ConfigFile], path: str, data: bytes) -> ConfigFile:
+@contextmanager
+def keep_parsed() -> Iterator[None]:
+    """Parse a file once, however often it is read within the block, unless its content changes.
+
+    An offsets file may have millions of entries, and several parts of a report need it. A ``.bak`` is not kept.
+    """
+    token = _parsed.set({})
     try:
-        return model.parse(data)
+        yield
+    finally:
+        _parsed.reset(token)
+
+
+def parse_config(model: type[ConfigFile], path: str, data: bytes) -> ConfigFile:
+    """What the content of a file says, see :func:`keep_parsed`.
+
+    Raises:
+        FormatError: it is not JSON as brokers write it, or not with this file's structure.
+    """
+    kept = None if path.endswith(".bak") else _parsed.get()
+    content = len(data), hash(data) if kept is not None else 0
+    if kept is not None and path in kept and kept[path][0] == content:
+        return kept[path][1]
+    try:
+        config = model.parse(data)
     except MemoryError:
         raise MemoryError(f"{path} has {len(data)} bytes and takes about ten times as much to read") from None
+    if kept is not None:
+        kept[path] = content, config
+    return config
 
 
 def config_database(layout: StoreLayout, name: str) -> Database | None:
@@ -203,7 +232,7 @@ def list_configs(layout: StoreLayout) -> Iterator[ConfigFileInfo]:
             yield ConfigFileInfo(entry.name, entry.size, None, None)
             continue
         try:
-            table = _parse(model, entry.path, read_small(entry.path) or b"")
+            table = parse_config(model, entry.path, read_small(entry.path) or b"")
         except (FormatError, CorruptFile, UnreadableStore) as err:
             yield ConfigFileInfo(entry.name, entry.size, model.__name__, str(err))
             continue

@@ -405,7 +405,7 @@ class StartsInsideFiles(ReleaseRulesV5):
     """What 5.5 does after an unclean stop where the settings ask for it, whatever queues are kept in."""
 
     def dispatch_from(self, point: Checkpoint, known: int) -> int:
-        """Physical offset up to which all that is dispatched has the log, as a start after an unclean stop takes it."""
+        """Physical offset up to which a start after an unclean stop considers the log to be dispatched everywhere."""
         return point.logics_physical_offset
 
     def begins_at(self, file: Segment, point: Checkpoint, known: int, *, aborted: bool) -> int:
@@ -475,7 +475,7 @@ class ReleaseRulesV5_4(ReleaseRulesV5):
 
     @cached_property
     def _other_ends(self) -> list[int]:
-        """How far each of them has the log; 0 if that is not recorded, or cannot be read: no broker starts then."""
+        """Up to where each of them covers the log; 0 if it is not recorded or cannot be read: no broker starts then."""
         return list(map(self._end_of, self._other_databases))
 
     def _end_of(self, family: str) -> int:
@@ -486,7 +486,7 @@ class ReleaseRulesV5_4(ReleaseRulesV5):
 
     @cached_property
     def _second_end(self) -> int | None:
-        """How far a database that has the queues besides the files has the log; None if the broker writes no such one.
+        """Up to where a database that has the queues, too, covers the log; None if the broker does not write one.
 
         Raises:
             CorruptFile: it cannot be read.
