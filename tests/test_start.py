@@ -9,7 +9,8 @@ import pytest
 
 from tests import goldens
 from tests.conftest import Unpacked
-from tests.test_architecture import PACKAGES, ROOT
+from tests.sources import ROOT
+from tests.test_architecture import PACKAGES
 
 SLOW = {
     "typer", "click", "rich", "numpy", "construct", "pyarrow", "pyspark", "isal", "lz4",

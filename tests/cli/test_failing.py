@@ -18,7 +18,7 @@ from tests.cli.test_bad_input import COMMANDS, run
 from tests.cli.test_bus_error import CUT
 from tests.cli.test_help import commands
 from tests.conftest import Unpacked
-from tests.test_architecture import ROOT
+from tests.sources import ROOT
 
 FORMS = [["-o", "json"], ["--output=ndjson"], ["-ojson"], ["--output", "ndjson"]]
 # of a command line that Click, or the command itself, can make nothing of

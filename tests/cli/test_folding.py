@@ -18,7 +18,7 @@ from tests.cli.running import rmqtool
 from tests.cli.terminal import at_terminal, plain
 from tests.cli.test_progress import Terminal
 from tests.conftest import Unpacked
-from tests.test_architecture import ROOT
+from tests.sources import ROOT
 
 # texts that nobody folds: screens that are written as they are, and the head of a file
 APART = ("rmqtool/cli/first_screen.py", "rmqtool/cli/man/", "rmqtool/cli/live/copying/journal.py")

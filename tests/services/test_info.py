@@ -12,13 +12,13 @@ from tests.conftest import Unpacked
 def test_each_config_file_is_parsed_once(golden: Unpacked, monkeypatch: pytest.MonkeyPatch) -> None:
     """Offsets may be millions, and take seconds."""
     parsed: list[str] = []
-    parse = files._parse
+    parse = files.parse_config
 
     def count(model: type[ConfigFile], path: str, data: bytes) -> ConfigFile:
         parsed.append(path)
         return parse(model, path, data)
 
-    monkeypatch.setattr(files, "_parse", count)
+    monkeypatch.setattr(files, "parse_config", count)
     info = store_info(StoreLayout(str(golden("broker"))))
     assert len(info.configs) == len(parsed) == len(set(parsed)) == 10
     assert {"lab-consumer", "lab-orderly"} < set(info.groups)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.amounts import by_turns
 from tests.cli.running import process
-from tests.test_architecture import ROOT
+from tests.sources import ROOT
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux mounts it")
 _ROOM = 2 << 20
