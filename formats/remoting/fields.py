@@ -36,13 +36,16 @@ def from_fields(declared: type[T], texts: Mapping[str, str] | None, strict: bool
     members, required = _text_members(declared)
     if strict and (unknown := [key for key in texts if key not in members]):
         raise BadText(0, f"{declared.__name__} with fields that are not declared: {', '.join(unknown)}")
-    values = {}
+    values: dict[str, Any] = {}
     name = ""
     try:
         for name, text in texts.items():
             if text is not None and (member := members.get(name)) is not None:
-                attribute, of_text = member
-                values[attribute] = text if of_text is None else of_text(text)
+                attribute, digits, of_text = member
+                if digits and len(text) <= digits and text.isdecimal() and text.isascii():
+                    values[attribute] = int(text)
+                else:
+                    values[attribute] = text if of_text is None else of_text(text)
     except Unfit as err:
         raise BadText(0, err.within(name).at(declared.__name__)) from None
     try:
@@ -51,19 +54,26 @@ def from_fields(declared: type[T], texts: Mapping[str, str] | None, strict: bool
         lacking = required - values.keys()
         if not lacking:
             raise
-    missing = next(name for name, (attribute, _of) in members.items() if attribute in lacking)
+    missing = next(name for name, (attribute, *_) in members.items() if attribute in lacking)
     raise BadText(0, f"{declared.__name__} without {missing}")
 
 
 @cache
-def _text_members(declared: type) -> tuple[dict[str, tuple[str, Callable[[str], Any] | None]], frozenset[str]]:
-    """Return ({name: (attribute, reader)} of all fields, required attributes); a reader of None keeps the text as is.
+def _text_members(declared: type) -> tuple[dict[str, tuple[str, int, Callable[[str], Any] | None]], frozenset[str]]:
+    """Return ({name: (attribute, digits, reader)} of all fields, required attributes).
 
-    Cached per class, because every request needs it.
+    A text of at most so many digits is a number that fits; 0 for what is no number. A reader of None keeps the text as
+    it is. Cached per class, because every request needs it.
     """
     members = members_of(declared)
-    readers = {name: (member.attribute, _text_reader(member.kind)) for name, member in members.items()}
+    readers = {
+        name: (member.attribute, _digits_of(member.kind), _text_reader(member.kind)) for name, member in members.items()
+    }
     return readers, frozenset(member.attribute for member in members.values() if member.required)
+
+
+def _digits_of(kind: Kind) -> int:
+    return (9 if kind.bits == 32 else 18) if isinstance(kind, Whole) else 0
 
 
 def _text_reader(kind: Kind) -> Callable[[str], Any] | None:
@@ -72,11 +82,6 @@ def _text_reader(kind: Kind) -> Callable[[str], Any] | None:
     if isinstance(kind, Flag):
         return lambda text: text.lower() == "true"  # Boolean.parseBoolean
     read = kind.read
-    if isinstance(kind, Whole):
-        digits = 9 if kind.bits == 32 else 18  # numbers of so many digits always fit
-        return lambda text: (
-            int(text) if text.isdecimal() and text.isascii() and len(text) <= digits else read(text, BODY)
-        )
     if isinstance(kind, Fraction):
         return lambda text: float(text) if _REAL.fullmatch(text) else read(text, BODY)
     return lambda text: read(text, BODY)
