@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,12 +16,29 @@ from typing import NamedTuple
 import pyarrow.dataset as ds
 import pytest
 
+from rmqtool import NewMessage, Store
 from rmqtool.analytics.spark.java import find_java
 from rmqtool.errors import MissingRuntime
+from rmqtool.testing.embedded import broker
 from tests.amounts import only_in_all
 from tests.analytics.stores import MESSAGES, day_store
 from tests.cli.running import RMQTOOL
 
+# prints (process of the worker, rows) of each task
+_TASKS = """
+import json, os, sys
+import rmqtool
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master(sys.argv[1]).getOrCreate()
+rmqtool.register(spark)
+frame = spark.read.format("rocketmq").option("namesrv", sys.argv[2]).option("subscribe", "Orders")
+frame = frame.option("maxRecordsPerPartition", "5000").load().select("queueOffset")
+def count(batches):
+    import os, pyarrow as pa
+    yield pa.RecordBatch.from_pydict({"worker": [os.getppid()], "rows": [sum(batch.num_rows for batch in batches)]})
+rows = frame.mapInArrow(count, "worker long, rows long").collect()
+print(json.dumps([(row.worker, row.rows) for row in rows]))
+"""
 pytestmark = [only_in_all, pytest.mark.spark, pytest.mark.xdist_group("spark")]
 ROOT = Path(__file__).parents[2]
 
@@ -109,6 +127,24 @@ def test_the_dump_and_the_data_source_on_a_cluster(cluster: Cluster, tmp_path: P
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[:3] == ["store", "topic-07", str(MESSAGES // 50)]
+
+
+def test_a_queue_with_most_messages_is_shared_by_the_workers(cluster: Cluster, tmp_path: Path) -> None:
+    sizes = [36_000, 1000, 1000, 1000, 1000]
+    queues = [queue for queue, size in enumerate(sizes) for _ in range(size)]
+    with Store.create(tmp_path / "store") as store:
+        store.append_many([NewMessage(topic="Orders", queue_id=queue, body=b"x") for queue in queues])
+    with broker(tmp_path / "store") as served:
+        done = cluster.run("-c", _TASKS, cluster.master, served.namesrv)
+    assert done.returncode == 0, done.stderr
+    tasks = json.loads(done.stdout.splitlines()[-1])
+    assert sum(rows for _worker, rows in tasks) == sum(sizes)
+    assert max(rows for _worker, rows in tasks) <= 5000
+    rows_of = Counter[int]()
+    for worker, rows in tasks:
+        rows_of[worker] += rows
+    assert len(rows_of) == 2
+    assert max(rows_of.values()) <= 2 * min(rows_of.values())
 
 
 def test_a_dump_that_no_worker_has_room_for(cluster: Cluster, tmp_path: Path) -> None:
