@@ -238,6 +238,21 @@ class GroupsToSet(Bean):
     groups: tuple[SubscriptionGroup, ...] = member("groupConfigList", ())
 
 
+@dataclass
+class TopicsToDelete:
+    """Topics to delete (body.DeleteTopicListRequestBody, 5.5.1)."""
+
+    topic_list: list[str] = field(default_factory=list)
+
+
+@dataclass
+class GroupsToDelete:
+    """Groups to delete, and whether with their offsets (body.DeleteSubscriptionGroupListRequestBody, 5.5.1)."""
+
+    group_name_list: list[str] = field(default_factory=list)
+    clean_offset: bool = False
+
+
 @dataclass(kw_only=True)
 class _Account:
     access_key: str

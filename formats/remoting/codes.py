@@ -14,6 +14,7 @@ VERSION_5_0_0 = 413  # compressed registrations contain static topic mappings fr
 VERSION_5_3_3 = 479
 VERSION_5_4_0 = 493
 VERSION_5_5_0 = 513
+VERSION_5_5_1 = 515
 
 
 class Serializer(IntEnum):
@@ -189,6 +190,8 @@ class RequestCode(IntEnum):
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
     SWITCH_TIMER_ENGINE = 5001  # since 5.5
+    DELETE_TOPIC_IN_BROKER_LIST = 5002  # since 5.5.1
+    DELETE_SUBSCRIPTION_GROUP_LIST = 5003
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

@@ -98,6 +98,28 @@ def test_offsets_of_a_group_that_is_not_known(tmp_path: Path, engine: str, code:
     serving(tmp_path / "store", test, create=True, release=RELEASES[engine])
 
 
+@pytest.mark.parametrize("engine", ["5.4", "5.5"])
+def test_lists_of_topics_and_groups_are_deleted_whole_or_not_at_all(engine: str, tmp_path: Path) -> None:
+    async def test(client: Connection) -> None:
+        await client.call(Command(C.SEND_MESSAGE_V2, fields=send()))
+        await client.call(Command(C.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"g"}'))
+
+        async def ask(code: C, body: Any) -> int:
+            return (await client.call(Command(code, body=body_of(body)))).code
+
+        topics = [["Orders", "TBW102"], [], ["Orders", " "], ["Orders", "Orders", "nowhere"]]
+        groups = [[], ["g", ""], ["g", "nobody"]]
+        codes = [await ask(C.DELETE_TOPIC_IN_BROKER_LIST, a.TopicsToDelete(names)) for names in topics]
+        codes += [await ask(C.DELETE_SUBSCRIPTION_GROUP_LIST, a.GroupsToDelete(names, True)) for names in groups]
+        assert codes == ([29, 29, 29, 0, 29, 29, 0] if engine == "5.5" else [3] * 7)
+        left = [
+            await client.call(Command(code)) for code in (C.GET_ALL_TOPIC_CONFIG, C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        ]
+        assert (b'"Orders"' in left[0].body, b'"g"' in left[1].body) == (engine != "5.5",) * 2
+
+    serving(tmp_path / "store", test, create=True, release=RELEASES[engine])
+
+
 def test_what_a_group_has_in_hand_is_told(tmp_path: Path) -> None:
     """5.x reports how far a group has pulled; uncommitted messages before that are in flight."""
 

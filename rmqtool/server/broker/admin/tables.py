@@ -21,7 +21,7 @@ from formats.remoting.codes import ResponseCode
 from formats.remoting.frame import Command
 from formats.variants.pop_handle import retry_topic
 from rmqtool.rules.kinds import group_attributes_of
-from rmqtool.rules.releases import V5_3
+from rmqtool.rules.releases import V5_3, V5_5
 from rmqtool.rules.sending import Rejected, check_group, check_topic
 from rmqtool.rules.static_topics import BadMapping, merge_mappings
 from rmqtool.server.broker.context.answers import Failed
@@ -162,21 +162,41 @@ class TableRequests:
         A start after a kill takes the first message in the log that has a number, where a queue has none yet: here,
         where queues follow the log later than a broker's, new messages would be left out for old ones.
         """
+        self._check_deletable(call.header.topic)
+        self._delete_topic(call.header.topic)
+        self._context.topic_changes.publish()
+        return call.answer()
+
+    @handles(C.DELETE_TOPIC_IN_BROKER_LIST, since=V5_5)
+    def delete_topics(self, call: Call[None, a.TopicsToDelete]) -> Command:
+        """Request 5002 of 5.5.1: as 215 each, all of them or none."""
+        names = dict.fromkeys(call.body.topic_list)
+        if not names:
+            raise Failed(self._context.invalid_code, "The specified topic list is blank.")
+        for name in names:
+            self._check_deletable(name)
+        for name in names:
+            self._delete_topic(name)
+        self._context.topic_changes.publish()
+        return call.answer()
+
+    def _check_deletable(self, name: str) -> None:
         self._context.check_writable()
-        name = call.header.topic
+        if not name.strip():
+            raise Failed(self._context.invalid_code, "The specified topic is blank.")
         if self._context.is_system(name):
             raise Failed(self._context.invalid_code, f"The topic[{name}] is conflict with system topic.")
         if name in batch_topics_of(self._context.state.topics):
             # their files stay, and no broker starts on them without the attribute
             raise Failed(ResponseCode.SYSTEM_ERROR, f"the topic[{name}] has batch consume queues, and is not deleted")
+
+    def _delete_topic(self, name: str) -> None:
         state = self._context.state
         if self._context.release.is_5 and state.layout.conf.flag("clearRetryTopicWhenDeleteTopic", True):
             for group in {group for topic, group, _queue_id in state.offsets if topic == name}:
                 for newer in (False, True):
                     self._remove_topic(retry_topic(name, group, newer=newer))
         self._remove_topic(name)
-        self._context.topic_changes.publish()
-        return call.answer()
 
     def _remove_topic(self, name: str) -> None:
         self._context.state.remove_topic(name)
@@ -239,12 +259,29 @@ class TableRequests:
         """Request 207."""
         self._context.check_writable()
         header = call.header
-        offsets = header.clean_offset if self._context.release.is_5 else header.remove_offset
-        self._context.state.remove_group(header.group_name, offsets=offsets)
-        if offsets:
-            self._context.forget_positions(group=header.group_name)
-        self._context.drop_unused_stats(group=header.group_name)
+        self._delete_group(
+            header.group_name, offsets=header.clean_offset if self._context.release.is_5 else header.remove_offset
+        )
         return call.answer()
+
+    @handles(C.DELETE_SUBSCRIPTION_GROUP_LIST, since=V5_5)
+    def delete_groups(self, call: Call[None, a.GroupsToDelete]) -> Command:
+        """Request 5003 of 5.5.1: as 207 each, all of them or none."""
+        self._context.check_writable()
+        names = dict.fromkeys(call.body.group_name_list)
+        if not names:
+            raise Failed(self._context.invalid_code, "The specified group name list is blank.")
+        if not all(name.strip() for name in names):
+            raise Failed(self._context.invalid_code, "The specified group name is blank.")
+        for name in names:
+            self._delete_group(name, offsets=call.body.clean_offset)
+        return call.answer()
+
+    def _delete_group(self, name: str, *, offsets: bool) -> None:
+        self._context.state.remove_group(name, offsets=offsets)
+        if offsets:
+            self._context.forget_positions(group=name)
+        self._context.drop_unused_stats(group=name)
 
 
 def _altered(group: SubscriptionGroup | None, changes: Mapping[str, str], allowed: Container[str]) -> dict[str, str]:
