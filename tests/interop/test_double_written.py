@@ -38,13 +38,15 @@ FORMS: dict[str, tuple[str, dict[str, Any], str]] = {
     ),
     "5.4": ("5.4.0", {}, "consumequeue"),
 }
+# since 5.5.1; none of the topics here is of lite topics
+SELECTIVE = {"useSeparateStorePathForRocksdbCQ": True, "rocksdbCQSelectiveDoubleWriteEnable": True}
 
 
 class Form:
     """A store of one form, with the engine that wrote it."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        release, settings, self.database = FORMS[name]
+        release, settings, self.database = FORMS.get(name, ("5.5.1", SELECTIVE, "consumequeue_rocksdb"))
         self.config = {**_SIZES, "rocksdbCQDoubleWriteEnable": True, **settings}
         self.engine = Engine(release)
         self.conf = folder / "broker.conf"
@@ -158,3 +160,23 @@ def test_messages_are_not_stored_beside_the_database(form: Form, tmp_path: Path)
     exported = tmp_path / "exported"
     assert form.run("export", store, exported).code == 0
     assert rmqtool("append", exported, message).code == 0
+
+
+def test_a_database_of_lite_topics_alone(tmp_path: Path) -> None:
+    """It has no units of other topics, and nothing is missing."""
+    form = Form("selective", tmp_path)
+    before = tree(form.stopped)
+    for options in ((), ("--broker-conf", form.conf)):
+        checked = rmqtool("check", form.stopped, "--severity", "warning", *options)
+        assert checked.code == 0, checked.out
+        listed = rmqtool("topic", "list", form.stopped, *options)
+        assert (listed.code, "warning" in listed.err) == (0, False), listed.err
+    assert form.run("recover", form.stopped, "--dry-run").code == 0
+    assert tree(form.stopped) == before
+    shutil.copytree(form.killed, tmp_path / "started")
+    assert form.run("recover", form.killed, "--yes").code == 0
+    assert form.run("recover", form.killed, "--dry-run").code == 0
+    assert form.open(form.killed) == form.open(tmp_path / "started")
+    assert not seen_in(form.killed / form.database).units
+    assert form.run("check", form.killed, "--severity", "warning").code == 0
+    form.engine.close()

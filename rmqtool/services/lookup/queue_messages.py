@@ -10,13 +10,14 @@ from formats.message.read import Record
 from formats.topics import LMQ_PREFIX
 from rmqtool.services.lookup.configs import Warn
 from rmqtool.store.disk.segments import Segment
+from rmqtool.store.dispatch.light import is_light
 from rmqtool.store.layout.paths import BATCH_QUEUES, QUEUE_KINDS, StoreLayout, is_path_name
-from rmqtool.store.layout.version import queue_database_place
+from rmqtool.store.layout.version import queue_database_place, second_queues
 from rmqtool.store.log.commit_log import CommitLog
 from rmqtool.store.queues.batch import AnyQueue, BatchQueue, PlainQueue
 from rmqtool.store.queues.reader import ConsumeQueue, QueueEntry
 from rmqtool.store.queues.rocks import RocksQueue
-from rmqtool.store.queues.rocks_open import built_only_to, rocks_queues_of
+from rmqtool.store.queues.rocks_open import built_only_to, rocks_queues_of, unbuilt_units
 from rmqtool.words import counted
 
 _LIGHT, _MULTI_DISPATCH = LMQ_PREFIX.encode(), MULTI_DISPATCH.encode()
@@ -130,11 +131,17 @@ def warn_of_unbuilt(log: CommitLog, warn: Warn) -> None:
         MissingRuntime: no library to read the database.
     """
     built = built_only_to(log)
-    if built is not None:
-        warn(
-            f"{queue_database_place(log.layout)}: the database has the log up to physical offset {built} only: the "
-            "rest is taken from the log here, as a broker does it at its next start"
-        )
+    if built is None:
+        return
+    place = queue_database_place(log.layout)
+    if place is None:  # beside queue files, of which it alone may have the light queues
+        if not any(is_light(topic) for topic, _queue_id in unbuilt_units(log.layout)):
+            return
+        place = second_queues(log.layout)
+    warn(
+        f"{place}: the database has the log up to physical offset {built} only: the rest is taken from the log here, "
+        "as a broker does it at its next start"
+    )
 
 
 def messages_of(
