@@ -1,6 +1,7 @@
 """Start a complete real broker on a store, with name server and unmodified clients, and return what consumers got.
 
-There are two: 5.3.3, and 4.9.8 as far as Maven Central has it (``broker_judge/pom.xml`` lists the origins). The Java
+There are two: 5.3.3, and 4.9.8 as far as Maven Central has it (``broker_judge/pom.xml`` lists the origins), and by name
+5.4.0, 5.5.0 and, in part, 5.5.1. The Java
 program is in ``broker_judge/``; it is built like the client judge of :mod:`tests.interop.client`.
 """
 
@@ -18,6 +19,8 @@ from tests.interop import client, engine
 
 _SOURCES = Path(__file__).with_name("broker_judge")
 VERSIONS = ("4.9.8", "5.3.3")
+# Maven Central has only some parts of a release; the others are of the one before it
+_SHELLS = {"5.5.1": {"shell": "5.5.0", "rocketmq": "5.5.0"}}
 _PAUSE = 0.2  # s
 _REBALANCE = 2000  # ms between two looks of Java's consumers at their queues; 20 s unless told, too long for a test
 
@@ -33,8 +36,10 @@ def available(version: str) -> str | None:
 
 
 def _classpath(version: str) -> str:
-    versions = () if version in VERSIONS else (f"-Drocketmq.version={version}", f"-Dshell.version={version}")
-    return client.built(_SOURCES, f"broker-{version}", f"-Pv{version[0]}", *versions)
+    names = ("broker", "core") if version in _SHELLS else ("shell", "rocketmq")
+    versions = {} if version in VERSIONS else dict.fromkeys(names, version) | _SHELLS.get(version, {})
+    options = [f"-D{name}.version={part}" for name, part in versions.items()]
+    return client.built(_SOURCES, f"broker-{version}", f"-Pv{version[0]}", *options)
 
 
 SMALL_FILES = {"mappedFileSizeCommitLog": 8 << 20, "mappedFileSizeConsumeQueue": 60_000}  # settings of most tests

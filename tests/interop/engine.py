@@ -31,7 +31,8 @@ from typing import IO, Any, Self
 
 VERSIONS = ("4.9.8", "5.3.3")
 NEWEST = "5.5.0"  # judges stores alone, so that it is built where those tests run
-ALL = (*VERSIONS, "5.4.0", NEWEST)
+LATEST = "5.5.1"  # of which Maven Central has the store, remoting, common and the broker
+ALL = (*VERSIONS, "5.4.0", NEWEST, LATEST)
 _JUDGE = Path(__file__).with_name("judge")
 _REPOSITORY = Path(__file__).parents[2]
 _BUILD_SECONDS = 600
