@@ -13,9 +13,9 @@ HEAD = """\
 
 Every setting that a broker's properties file may have, since when, and its default.
 
-These are the settings that 4.9.8, 5.3.3, 5.4.0 and 5.5.0 know; `since` is the first of these four. `check --broker-conf
-FILE` names the lines that a broker ignores, and the setting that a misspelt name most likely means; `--engine 5.5`
-checks against another release.
+These are the settings that 4.9.8, 5.3.3, 5.4.0, 5.5.0 and 5.5.1 know; `since` is the first of these. 5.5.1 has no
+`enableLiteEventMode` any more. `check --broker-conf FILE` names the lines that a broker ignores, and the setting that a
+misspelt name most likely means; `--engine 5.5` checks against another release.
 
 A default that depends on the machine is `-`. Where releases differ, each change is named.
 

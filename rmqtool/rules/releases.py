@@ -8,7 +8,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from formats import versions
-from formats.remoting.codes import VERSION_4_9_8, VERSION_5_3_3, VERSION_5_4_0, VERSION_5_5_0, ResponseCode
+from formats.remoting.codes import (
+    VERSION_4_9_8,
+    VERSION_5_3_3,
+    VERSION_5_4_0,
+    VERSION_5_5_0,
+    VERSION_5_5_1,
+    ResponseCode,
+)
 from formats.topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE, SYSTEM_PREFIX
 from formats.versions import Version
 
@@ -49,6 +56,8 @@ class Release(NamedTuple):
         commits_real_queue: a committed message keeps the properties that name its queue while it is a half message
             (``EndTransactionProcessor.endMessageTransaction``).
         checks_immunity: a producer can end a transaction only within the time given by the message.
+        refuses_negative_blanks: recovery ends the log at an end-of-file blank with a negative size, instead of going on
+            in the next file (``CommitLog.checkMessageAndReturnSize``).
         invalid_code: response code for requests with invalid values.
         no_topic_code: response code for an offset reset of a missing topic.
         extra_retries: how many retries beyond its limit an orderly consumer group makes before giving up a message.
@@ -83,6 +92,7 @@ class Release(NamedTuple):
     drops_unused_stats: bool
     commits_real_queue: bool
     checks_immunity: bool
+    refuses_negative_blanks: bool
     invalid_code: ResponseCode
     no_topic_code: ResponseCode
     extra_retries: int
@@ -95,6 +105,11 @@ class Release(NamedTuple):
     def name(self) -> str:
         """The name by which users select the release, such as ``5.3``."""
         return str(self.version)
+
+    @property
+    def full_version(self) -> str:
+        """The version used as reference, such as ``5.3.3``."""
+        return self.full_name.removeprefix("V").replace("_", ".")
 
     @property
     def is_5(self) -> bool:
@@ -146,6 +161,7 @@ V4_9 = Release(
     drops_unused_stats=False,
     commits_real_queue=True,
     checks_immunity=False,
+    refuses_negative_blanks=False,
     invalid_code=ResponseCode.SYSTEM_ERROR,
     no_topic_code=ResponseCode.SYSTEM_ERROR,
     extra_retries=0,
@@ -183,6 +199,7 @@ V5_3 = Release(
     drops_unused_stats=True,
     commits_real_queue=True,
     checks_immunity=True,
+    refuses_negative_blanks=False,
     invalid_code=ResponseCode.INVALID_PARAMETER,
     no_topic_code=ResponseCode.TOPIC_NOT_EXIST,
     extra_retries=1,
@@ -214,8 +231,13 @@ V5_5 = V5_4._replace(
     without_light=(*V5_4.without_light, DLQ_PREFIX),
 )
 
+V5_5_1 = V5_5._replace(full_name="V5_5_1", mq_version=VERSION_5_5_1, refuses_negative_blanks=True)
+
 RELEASES: Mapping[str, Release] = {release.name: release for release in (V4_9, V5_3, V5_4, V5_5)}
 """Releases by name, oldest first."""
+
+LATER = (V5_5_1,)
+"""Later releases of a line, selected by their full version alone: stores do not show which one wrote them."""
 
 NEWEST = V5_5
 """The release of new stores and of the broker that serves them; clients of 4.9 and later work with it."""
@@ -225,15 +247,15 @@ CLIENT = V5_3
 
 
 def release_named(text: str) -> Release:
-    """Return the release for a line (``5.3``), a major version (``5``) or a full version (``5.3.3``).
+    """Return the release for a line (``5.3``), a major version (``5``) or a full version (``5.3.3``, ``5.5.1``).
 
     ``5`` means 5.3, as it did before later releases had rules of their own.
 
     Raises:
         ValueError: no release has that name.
     """
-    for release in (V5_3, *RELEASES.values()):
-        if text in (release.name, str(release.version.major), release.full_name.removeprefix("V").replace("_", ".")):
+    for release in (V5_3, *RELEASES.values(), *LATER):
+        if text in (release.name, str(release.version.major), release.full_version):
             return release
     *others, last = RELEASES
     raise ValueError(f"{text}: give {', '.join(others)} or {last}")

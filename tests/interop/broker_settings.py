@@ -15,7 +15,7 @@ from tests.interop import broker, engine
 
 _SOURCE = Path(__file__).with_name("settings_judge") / "Settings.java"
 _DATA = Path(__file__).parents[2] / "rmqtool" / "store" / "config"
-VERSIONS = {"4.9": "4.9.8", "5.3": "5.3.3", "5.4": "5.4.0", "5.5": "5.5.0"}
+VERSIONS = {"4.9": "4.9.8", "5.3": "5.3.3", "5.4": "5.4.0", "5.5": "5.5.0", "5.5.1": "5.5.1"}
 # those that BrokerStartup fills from the file, and what the plug-in TieredMessageStore reads of it
 _CLASSES = (
     "org.apache.rocketmq.common.BrokerConfig",

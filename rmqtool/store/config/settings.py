@@ -1,7 +1,7 @@
 """Every broker setting of each release, with its type and default.
 
 Source: ``settings-RELEASE.json``, extracted by ``python -m tests.interop.broker_settings`` from the classes of 4.9.8,
-5.3.3, 5.4.0 and 5.5.0: what common.MixAll.properties2Object accepts for BrokerConfig, MessageStoreConfig,
+5.3.3, 5.4.0, 5.5.0 and 5.5.1: what common.MixAll.properties2Object accepts for BrokerConfig, MessageStoreConfig,
 NettyServerConfig, NettyClientConfig, AuthConfig and the tier's MessageStoreConfig, and what BrokerStartup passes to the
 system.
 """
@@ -11,10 +11,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqtool.rules.releases import RELEASES, Release
+from rmqtool.rules.releases import LATER, RELEASES, Release
 from rmqtool.store.layout.broker_conf import parse_int
 
-FIRST_OF = tuple(RELEASES)
+
+def _of_line(name: str) -> tuple[str, ...]:
+    """A release, and later ones of its line, which may have further settings."""
+    return (name, *(release.full_version for release in LATER if release.name == name))
+
+
+FIRST_OF = tuple(each for name in RELEASES for each in _of_line(name))
 """The releases whose settings are known, the oldest first."""
 
 _BITS = {"int": 32, "long": 64}
@@ -69,14 +75,17 @@ def _path(release: str) -> Path:
 
 @cache
 def settings_of(release: Release) -> dict[str, Setting]:
-    """The settings of a release by name; a release without a file of its own has those of the release before."""
+    """The settings of a release by name; a release without a file of its own has those of the release before.
+
+    Those that only a later release of the line has are among them.
+    """
     older = [known for known in RELEASES.values() if known.version < release.version]
     name = next(known.name for known in (release, *reversed(older)) if _path(known.name).exists())
-    classes = classes_of(name)
     by_name: dict[str, Setting] = {}
-    for settings in classes.values():
-        for name, (kind, default) in settings.items():
-            by_name.setdefault(name, Setting(kind, default, _CHOICES.get(name, ())))
+    for each in _of_line(name):
+        for settings in classes_of(each).values():
+            for setting, (kind, default) in settings.items():
+                by_name.setdefault(setting, Setting(kind, default, _CHOICES.get(setting, ())))
     return by_name
 
 
