@@ -321,6 +321,17 @@ def lose_blank(rng: Random, store: Path) -> str | None:
     return f"{_name(path)} at {places[-1].end}"
 
 
+def other_blank_size(rng: Random, store: Path) -> str | None:
+    """Change the size in the blank that ends a full file: small, large or negative."""
+    path = _pick(rng, log_files(store)[:-1])
+    places = list(records_of(path)) if path else []
+    if not places or path is None or (room := path.stat().st_size - places[-1].end) < 8:
+        return None
+    size = rng.choice((-1, -room, -(2**31), 0, 8, room - 1, room + 1, 2**28))
+    _write(path, places[-1].end, struct.pack(">i", size))
+    return f"{room} to {size}, {_name(path)} at {places[-1].end}"
+
+
 def delete_log_file(rng: Random, store: Path) -> str | None:
     """Delete a commit-log file: the first, the last or any other."""
     files = log_files(store)
@@ -715,6 +726,7 @@ VERBS: dict[str, Verb] = {
     "other-size": other_size,
     "blank-early": blank_early,
     "lose-blank": lose_blank,
+    "other-blank-size": other_blank_size,
     "delete-log-file": delete_log_file,
     "delete-first-log-files": delete_first_log_files,
     "delete-log": delete_log,

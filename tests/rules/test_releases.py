@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from formats.versions import VERSIONS, Version
-from rmqtool.rules.releases import RELEASES, V4_9, V5_3, V5_4, V5_5, release_named
+from rmqtool.rules.releases import RELEASES, V4_9, V5_3, V5_4, V5_5, V5_5_1, release_named
 from rmqtool.store.config.settings import settings_of
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.releases.rules import rules_for
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(("text", "release"), [
     ("4.9", V4_9), ("4", V4_9), ("4.9.8", V4_9), ("5.3", V5_3), ("5", V5_3), ("5.3.3", V5_3),
-    ("5.5", V5_5), ("5.5.0", V5_5), ("5.4", V5_4), ("5.4.0", V5_4),
+    ("5.5", V5_5), ("5.5.0", V5_5), ("5.4", V5_4), ("5.4.0", V5_4), ("5.5.1", V5_5_1),
 ])  # fmt: skip
 def test_a_release_goes_by_its_line_its_major_version_and_its_version(text: str, release: object) -> None:
     assert release_named(text) is release

@@ -6,6 +6,7 @@ import pytest
 
 from formats import checkpoint
 from formats.message.read import Record, read
+from rmqtool.rules.releases import V4_9, V5_3, V5_5, V5_5_1, Release
 from rmqtool.store.check.common.findings import Finding
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -111,6 +112,19 @@ def test_a_blank_beyond_its_file(release: str, severity: str, golden_copy: Unpac
         assert plan(layout_of(store)).lost
     else:
         assert not plan(layout_of(store)).lost
+
+
+@pytest.mark.parametrize(("release", "size", "severity"), [
+    (V4_9, -7, "info"), (V5_3, -7, "info"), (V5_5, -7, "warning"), (V5_5_1, -7, "error"),
+    (V5_3, -(2**31), "error"), (V5_3, 3 - 2**31, "error"), (V5_3, 4 - 2**31, "info"), (V4_9, -(2**31), "info"),
+])  # fmt: skip
+def test_a_blank_of_negative_size(release: Release, size: int, severity: str, golden_copy: Unpacked) -> None:
+    """5.5.1 takes it for damage; before it, 5.x does if the subtraction of four overflows."""
+    store = golden_copy(CASE)
+    at = lengthen_blank(store, size)
+    (finding,) = [f for f in check_store(layout_of(store), release=release) if f.code == "log-blank-size"]
+    assert (finding.severity, finding.offset) == (severity, at)
+    assert bool(plan(layout_of(store), release=release).lost) == (severity == "error")
 
 
 def test_what_does_not_tell_the_release_is_no_obstacle(golden_copy: Unpacked) -> None:

@@ -283,15 +283,15 @@ def test_delayed_messages_keep_their_time_after_a_crash(golden_copy: Unpacked) -
     assert entries_of(layout_of(store, "delay")) == expected
 
 
-def lengthen_blank(store: Path) -> int:
-    """Let the blank of the first file reach a byte beyond it; returns where the blank begins."""
+def lengthen_blank(store: Path, size: int | None = None) -> int:
+    """Let the blank of the first file reach a byte beyond it, or state a size; returns where the blank begins."""
     first = sorted((store / "commitlog").iterdir())[0]
     data, at = first.read_bytes(), 0
     while isinstance(record := read(data, at, len(data)), Record):
         at += record.total_size
     with first.open("r+b") as file:
         file.seek(at)
-        file.write((len(data) - at + 1).to_bytes(4, "big"))
+        file.write((len(data) - at + 1 if size is None else size).to_bytes(4, "big", signed=True))
     cut_queues(layout_of(store), behind=0)
     return at
 

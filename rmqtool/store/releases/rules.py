@@ -348,7 +348,8 @@ class ReleaseRulesV5(ReleaseRules):
         end = super().find_end(file, end, limit)
         if end.ending is Ending.FILLER:
             stated, room = blank_room(file.view(), end.at), limit - end.at
-            if stated > room:
+            overflows = stated - 4 < -(1 << 31)  # Java subtracts the size field, and gets a number above any room
+            if stated > room or overflows or (stated < 0 and self.release.refuses_negative_blanks):
                 return End(Ending.DAMAGED, end.at, f"end-of-file blank of {stated} bytes, {room} left")
         return end
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.interop.differential.bases import Base, make_bases
 from tests.interop.differential.judge import Pool
-from tests.interop.engine import NEWEST, available
+from tests.interop.engine import LATEST, NEWEST, available
 
 ENGINES = int(os.environ.get("RMQTOOL_DIFFERENTIAL_ENGINES", "4"))
 
@@ -44,6 +44,12 @@ def stores_of_5(pool: Pool, tmp_path_factory: pytest.TempPathFactory) -> list[Ba
 def newest_pool() -> Iterator[Pool]:
     """Pairs of engines of 4.9.8 and 5.5.0."""
     yield from _engines(NEWEST)
+
+
+@pytest.fixture(scope="session")
+def latest_pool() -> Iterator[Pool]:
+    """Pairs of engines of 4.9.8 and 5.5.1."""
+    yield from _engines(LATEST)
 
 
 @pytest.fixture(scope="session")

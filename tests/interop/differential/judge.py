@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from rmqtool.rules.releases import RELEASES
+from rmqtool.rules.releases import release_named
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.recovery.command import plan, recover
 from rmqtool.store.recovery.report import RecoveryReport
@@ -47,7 +47,7 @@ from tests.store.compiled import compiled_way
 
 MARKS = [pytest.mark.interop, pytest.mark.slow, pytest.mark.xdist_group("engine-differential")]
 SECOND = ("consumequeue_rocksdb", "consumequeue")
-CASES = int(os.environ.get("RMQTOOL_DIFFERENTIAL_CASES", some("126", "300")))
+CASES = int(os.environ.get("RMQTOOL_DIFFERENTIAL_CASES", some("130", "300")))
 SEED = int(os.environ.get("RMQTOOL_DIFFERENTIAL_SEED", "20261121"))
 _HANG_MILLIS = 4_000
 _PATIENT_MILLIS = 20_000
@@ -124,12 +124,12 @@ def index_files(store: Path) -> int:
 def recover_and_check_plan(case: Case, mine: Path) -> RecoveryReport:
     """Check that a plan matches what is done and changes nothing, and that nothing is left to do afterwards."""
     conf, before = case.base.conf, snapshot(mine)
-    planned = plan(StoreLayout(str(mine), conf), release=RELEASES[case.engine], exactly=True)
+    planned = plan(StoreLayout(str(mine), conf), release=release_named(case.release), exactly=True)
     case.same("store after a plan", snapshot(mine), before)
-    report = recover(StoreLayout(str(mine), conf), release=RELEASES[case.engine], exactly=True)
+    report = recover(StoreLayout(str(mine), conf), release=release_named(case.release), exactly=True)
     case.same("plan against deed", comparable(planned), comparable(report))
     if report.loadOk:
-        case.again = plan(StoreLayout(str(mine), conf), release=RELEASES[case.engine], exactly=True)
+        case.again = plan(StoreLayout(str(mine), conf), release=release_named(case.release), exactly=True)
     else:
         case.same("store that is refused", snapshot(mine), before)
     return report

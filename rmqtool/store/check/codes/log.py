@@ -66,9 +66,10 @@ ALL = (
         "an end-of-file mark with a wrong size",
         "The size in the mark should be the number of bytes that are left in the file.",
         "The file size was changed, or the mark is damaged.",
-        "A 4.9 broker ignores the size. A 5.x broker treats a size that is too large as damage: if it checks this part "
-        "of the log at startup, the log ends here, and all later files are deleted. In a 5.x store, this finding is "
-        "therefore an error.",
+        "A 4.9 broker ignores the size. A 5.x broker treats a size that is too large as damage, from 5.5.1 on also a "
+        "negative one: if it checks this part of the log at startup, the log ends here, and all later files are "
+        "deleted. In a 5.x store, this finding is therefore an error, and in one of 5.5 a negative size is a warning, "
+        "which --engine 5.5.1 makes an error.",
         NOTHING,
     ),
     kind(

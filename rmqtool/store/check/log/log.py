@@ -9,8 +9,9 @@ from formats.arrays import Column
 from formats.endings import Ending
 from formats.message.read import End, Record
 from rmqtool.progress import stage
+from rmqtool.rules.releases import V5_5
 from rmqtool.store.check.advice.steps import RECOVER, SALVAGE
-from rmqtool.store.check.codes.code import ERROR
+from rmqtool.store.check.codes.code import ERROR, WARNING
 from rmqtool.store.check.common.context import Context
 from rmqtool.store.check.common.files import check_files
 from rmqtool.store.check.log.records import RecordCheck, RecordColumns, columns_of
@@ -135,7 +136,10 @@ class LogCheck:
                         about = {"severity": ERROR, "expected": left, "actual": size}
                         self._damages.append(_Damage("log-blank-size", file.path, at, 8, number, self._records, about))
                     elif size:
-                        self.ctx.found.add("log-blank-size", name, offset=at, expected=left, actual=size)
+                        about = {"expected": left, "actual": size}
+                        if size < 0 and not last and self.ctx.rules.release.version >= V5_5.version:
+                            about["severity"] = WARNING  # a later release of the line ends the log here
+                        self.ctx.found.add("log-blank-size", name, offset=at, **about)
                     break
                 self._report_damage("log-damage", file, number, at, following - at, f"{end.reason}, {left} are left")
                 at = following
