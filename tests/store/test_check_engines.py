@@ -124,6 +124,7 @@ def test_a_blank_of_negative_size(release: Release, size: int, severity: str, go
     at = lengthen_blank(store, size)
     (finding,) = [f for f in check_store(layout_of(store), release=release) if f.code == "log-blank-size"]
     assert (finding.severity, finding.offset) == (severity, at)
+    assert any("salvage" in step.command for step in finding.steps) == (severity != "info")
     assert bool(plan(layout_of(store), release=release).lost) == (severity == "error")
 
 

@@ -136,10 +136,10 @@ class LogCheck:
                         about = {"severity": ERROR, "expected": left, "actual": size}
                         self._damages.append(_Damage("log-blank-size", file.path, at, 8, number, self._records, about))
                     elif size:
-                        about = {"expected": left, "actual": size}
+                        more: dict[str, Any] = {}
                         if size < 0 and not last and self.ctx.rules.release.version >= V5_5.version:
-                            about["severity"] = WARNING  # a later release of the line ends the log here
-                        self.ctx.found.add("log-blank-size", name, offset=at, **about)
+                            more = {"severity": WARNING, "steps": (SALVAGE,)}  # a later release ends the log here
+                        self.ctx.found.add("log-blank-size", name, offset=at, expected=left, actual=size, **more)
                     break
                 self._report_damage("log-damage", file, number, at, following - at, f"{end.reason}, {left} are left")
                 at = following
