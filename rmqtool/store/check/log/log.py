@@ -9,7 +9,7 @@ from formats.arrays import Column
 from formats.endings import Ending
 from formats.message.read import End, Record
 from rmqtool.progress import stage
-from rmqtool.rules.releases import V5_5
+from rmqtool.rules.releases import LATER
 from rmqtool.store.check.advice.steps import RECOVER, SALVAGE
 from rmqtool.store.check.codes.code import ERROR, WARNING
 from rmqtool.store.check.common.context import Context
@@ -137,8 +137,9 @@ class LogCheck:
                         self._damages.append(_Damage("log-blank-size", file.path, at, 8, number, self._records, about))
                     elif size:
                         more: dict[str, Any] = {}
-                        if size < 0 and not last and self.ctx.rules.release.version >= V5_5.version:
-                            more = {"severity": WARNING, "steps": (SALVAGE,)}  # a later release ends the log here
+                        later = [release for release in LATER if release.name == self.ctx.rules.release.name]
+                        if size < 0 and not last and any(release.refuses_negative_blanks for release in later):
+                            more = {"severity": WARNING, "steps": (SALVAGE,)}
                         self.ctx.found.add("log-blank-size", name, offset=at, expected=left, actual=size, **more)
                     break
                 self._report_damage("log-damage", file, number, at, following - at, f"{end.reason}, {left} are left")
