@@ -42,7 +42,7 @@ def need(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.mark.usefixtures("need")
-@pytest.mark.parametrize("language", ["python", "node", "java"])
+@pytest.mark.parametrize("language", ["python", "node", "java", "go"])
 def test_a_client_sends_and_receives(language: str, tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text("transactionTimeOut=2000\ntransactionCheckInterval=1000\nrecallMessageEnable=true\n")
@@ -111,7 +111,7 @@ def test_a_client_of_lite_topics(language: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("need")
-@pytest.mark.parametrize("language", ["python", "java"])
+@pytest.mark.parametrize("language", ["python", "java", "go"])
 def test_a_client_drains_a_rescued_store(language: str, golden: Unpacked, tmp_path: Path) -> None:
     """Of 4.9, too: its messages are there for clients that only speak gRPC."""
     rescued = tmp_path / "rescued"

@@ -1,4 +1,4 @@
-"""The real proxy in front of our broker, and the official gRPC clients of three languages.
+"""The real proxy in front of our broker, and the official gRPC clients of four languages.
 
 The proxy runs in cluster mode: it speaks gRPC to clients, and RocketMQ's own protocol to name server and broker.
 """
@@ -19,8 +19,12 @@ from tests.interop.serving import CLUSTER
 
 _HERE = Path(__file__).parent
 _PIP = (sys.executable, "-m", "pip", "install", "--quiet", "--target", ".", "--requirement", "requirements.txt")
-_BUILDS = {"python": _PIP, "node": ("npm", "install", "--no-package-lock", "--no-audit", "--no-fund")}
-_RUNS = {"python": (sys.executable, "main.py"), "node": ("node", "main.js")}
+_BUILDS = {
+    "python": _PIP,
+    "node": ("npm", "install", "--no-package-lock", "--no-audit", "--no-fund"),
+    "go": ("go", "build", "-o", "client", "."),
+}
+_RUNS = {"python": (sys.executable, "main.py"), "node": ("node", "main.js"), "go": ("./client",)}
 _OPTIONS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _SECONDS = 240
 
