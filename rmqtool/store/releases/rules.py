@@ -22,7 +22,7 @@ from formats.message.read import End, Record, read
 from formats.model.topics import TopicConfig
 from formats.variants.message_store import END, HALVES, INDEX
 from rmqtool.errors import CorruptFile, MissingRuntime, Refused, UnreadableStore
-from rmqtool.rules.releases import V4_9, V5_3, V5_4, V5_5, Release
+from rmqtool.rules.releases import LATER, V4_9, V5_3, V5_4, V5_5, Release
 from rmqtool.store.config.release import first_version, release_of, version_of
 from rmqtool.store.config.sources import choose, is_broken
 from rmqtool.store.disk.directories import read_small
@@ -588,7 +588,9 @@ def rules_for(layout: StoreLayout, release: Release | None = None, *, exactly: b
     """The rules of a given release, or of the one that seems to have written the store."""
     _, shown = version_of(layout, first_version(layout))
     seen = release_of(layout)
-    reason, warning = ("asked for", None) if release else (shown, None)
+    reason, warning = shown, None
+    if release is not None:
+        reason = f"asked for as {release.full_version}" if release in LATER else "asked for"
     release = release or seen
     line = "5.4 or later" if max(release.version, seen.version) >= V5_4.version and release.is_5 else "5.x"
     if min(release.version, seen.version) >= V5_4.version:
