@@ -19,7 +19,6 @@ from typing import Any
 
 from formats.message.properties import KEYS, UNIQ_KEY, parse
 from formats.queues.consume import FILLER_SIZE
-from formats.variants.message_store import PLACE
 from rmqtool.rules.releases import RELEASES
 from rmqtool.store.layout.paths import StoreLayout
 from rmqtool.store.log.commit_log import CommitLog, LocatedRecord
@@ -206,7 +205,7 @@ def contents(store: Path) -> dict[str, str]:
     return {
         str(path.relative_to(store)): hashlib.sha1(path.read_bytes()).hexdigest()
         for path in sorted(store.rglob("*"))
-        if path.is_file() and path.name not in _UNSTEADY and path.parent.name != PLACE
+        if path.is_file() and path.name not in _UNSTEADY and not (path.parent / "CURRENT").exists()
     }
 
 
